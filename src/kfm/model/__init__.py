@@ -1,0 +1,1 @@
+"""The words of kfm as frozen records: what crosses a disk, a wire or a process."""
