@@ -1,15 +1,15 @@
 """Every error this package raises on purpose; each knows its exit code and whether a retry can help.
 
-    KfmError                    1  failed
-    ├── Quarantined             1  the whole input was refused, its bytes are kept
-    ├── StepFailed              1  a step of a plan could not be done
-    ├── UsageError              2  command line, configuration or registry
-    │   └── MissingExtra        2  an optional dependency is not installed
-    ├── Denied                  3  a gate or a policy said no; also missing, expired or revoked evidence
-    ├── UpstreamUnavailable     4  transport gave up (429, 503, truncated, time-out); retryable
-    ├── Fenced                  5  the lease belongs to another run now; retryable
-    ├── IntegrityError          6  damaged bytes, digest or signature
-    └── Waiting                 7  proposed, waits for a person
+KfmError                    1  failed
+├── Quarantined             1  the whole input was refused, its bytes are kept
+├── StepFailed              1  a step of a plan could not be done
+├── UsageError              2  command line, configuration or registry
+│   └── MissingExtra        2  an optional dependency is not installed
+├── Denied                  3  a gate or a policy said no; also missing, expired or revoked evidence
+├── UpstreamUnavailable     4  transport gave up (429, 503, truncated, time-out); retryable
+├── Fenced                  5  the lease belongs to another run now; retryable
+├── IntegrityError          6  damaged bytes, digest or signature
+└── Waiting                 7  proposed, waits for a person
 """
 
 from typing import ClassVar

@@ -30,6 +30,7 @@ __all__ = [
     "job_id",
     "new_run_id",
     "output_key",
+    "plan_hash",
     "run_key",
     "spec_hash",
     "version_digest",
@@ -124,6 +125,8 @@ def wal_id(
 
 
 def version_digest(artifacts: Mapping[str, str], transform_hash: str, updater_version: str) -> str:
+    if "transform_hash" in artifacts or "updater_version" in artifacts:  # such a name would hide the artifact's digest
+        raise UsageError("An artifact may not be called transform_hash or updater_version.", remedy="Rename it.")
     return _sha256_jcs({**artifacts, "transform_hash": transform_hash, "updater_version": updater_version})
 
 

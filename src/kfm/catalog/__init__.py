@@ -1,0 +1,1 @@
+"""Catalogs: how a version is described to others."""

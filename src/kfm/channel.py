@@ -1,0 +1,157 @@
+"""The channel of a dataset: signed, append-only generations; creating one is the only commit point."""
+
+from typing import Any
+
+import msgspec
+
+from kfm.attest import KeyFolder, statement, unwrap
+from kfm.errors import IntegrityError
+from kfm.model import ids
+from kfm.model.channel import GenerationPredicate
+from kfm.store.base import Generation
+from kfm.zones.base import Zone
+
+__all__ = ["EMPTY", "Channel", "content_key"]
+
+_MOST_WINDOWS = 256  # an older window is unknown, never unchanged
+
+
+def EMPTY(dataset_id: str) -> Generation:
+    """Generation 0: nothing is official yet."""
+    return Generation(
+        dataset_id=dataset_id, generation=0, kind="none", version_id=None, version_digest=None, run_id="", file_digest="",
+        contents={}, held={}, suppressed={},
+    )  # fmt: skip
+
+
+def content_key(partition: str, win: str) -> str:
+    return f"{partition}|{win}" if win else partition
+
+
+class Channel:
+    """Reads and appends the generations of one dataset. The index in the store is extended from the files, never the reverse."""
+
+    def __init__(self, zone: Zone, keys: KeyFolder, dataset_id: str) -> None:
+        self._zone, self._keys, self.dataset_id = zone, keys, dataset_id
+
+    def path(self, generation: int) -> str:
+        return f"catalog/channels/{self.dataset_id}/{generation:08}.json"
+
+    def predicate(self, generation: int) -> GenerationPredicate | None:
+        """The signed content of one generation, verified; None when it does not exist."""
+        if not self._zone.exists(self.path(generation)):
+            return None
+        return self._decode(self._keys.verify(self._zone.read(self.path(generation))), generation)
+
+    def _decode(self, document: dict[str, Any], generation: int) -> GenerationPredicate:
+        found = msgspec.convert(document["predicate"], GenerationPredicate)
+        if found.generation != generation or found.dataset_id != self.dataset_id:
+            raise _wrong(self.path(generation), f"it is signed as generation {found.generation} of {found.dataset_id}")
+        return found
+
+    def append(self, predicate: GenerationPredicate) -> bool:
+        """★ Create the generation exclusively; False when its number is taken."""
+        name = f"kfm://dataset/{self.dataset_id}"
+        signed = self._keys.sign(statement("generation", name, predicate.version_digest or "0" * 64, msgspec.to_builtins(predicate)))
+        return self._zone.create(self.path(predicate.generation), signed)
+
+    def head(self, tx: Any) -> Generation:
+        """The newest generation. Call it inside the transaction that uses it, after its look for open intents."""
+        last: Generation = tx.index.last_generation(self.dataset_id) or EMPTY(self.dataset_id)
+        if last.generation:
+            raw = self._read(last.generation)
+            if ids.digest(raw) != last.file_digest:
+                raise _wrong(self.path(last.generation), "its bytes changed after it was written")
+        while self._zone.exists(self.path(last.generation + 1)):
+            last = self._index(tx, last)
+        return last
+
+    def _read(self, generation: int) -> bytes:
+        try:
+            return self._zone.read(self.path(generation))
+        except FileNotFoundError as error:
+            raise _wrong(self.path(generation), "it is missing") from error
+
+    def _index(self, tx: Any, before: Generation) -> Generation:
+        """Verify the next file and derive what it points at and what it keeps out."""
+        number = before.generation + 1
+        raw = self._read(number)
+        found = self._decode(self._keys.verify(raw), number)
+        if found.prev != (before.file_digest or None):
+            raise _wrong(self.path(number), "it does not continue the generation before it")
+        run = tx.runs.get(found.run_id) if found.run_id else None
+        contents, held, suppressed = dict(before.contents), dict(before.held), dict(before.suppressed)
+        if found.kind == "promote" and run is not None:
+            mark = f"{run.input_hash}:{run.transform_hash}:{run.spec_hash}"
+            key = content_key(run.partition, run.win)
+            contents = _with(contents, key, mark, alone=not run.win and not run.partition)
+            if found.forced:
+                held.pop(_hold_key(key, mark), None)
+                held.pop(str(found.version_id), None)
+        elif found.kind in ("rollback", "withdraw"):
+            target = tx.index.generation_of_version(self.dataset_id, found.version_id) if found.version_id else None
+            kept = {} if target is None else dict(target.contents)
+            if found.kind == "withdraw":
+                kept = {k: v for k, v in before.contents.items() if k not in {rule.get("content") for rule in found.suppress}}
+            gone = {_hold_key(k, v): str(number) for k, v in before.contents.items() if kept.get(k) != v}
+            if before.version_id and before.version_id != found.version_id:
+                gone[before.version_id] = str(number)
+            (suppressed if found.kind == "withdraw" else held).update(gone)
+            contents = kept
+        row = Generation(
+            dataset_id=self.dataset_id,
+            generation=number,
+            kind=found.kind,
+            version_id=found.version_id,
+            version_digest=found.version_digest,
+            run_id=found.run_id,
+            file_digest=ids.digest(raw),
+            contents=contents,
+            held=held,
+            suppressed=suppressed,
+        )
+        tx.index.put_generation(row)
+        return row
+
+    def unverified(self, generation: int) -> GenerationPredicate:
+        """The content of a generation that the index has verified already."""
+        return self._decode(unwrap(self._read(generation)), generation)
+
+
+def kept_out(head: Generation, partition: str, win: str, input_hash: str, transform_hash: str) -> tuple[str, str] | None:
+    """('held' | 'suppressed', generation) when this content was rolled back or withdrawn."""
+    key = _hold_key(content_key(partition, win), f"{input_hash}:{transform_hash}:")
+    for what, found in (("suppressed", head.suppressed), ("held", head.held)):
+        if key in found:
+            return what, found[key]
+    return None
+
+
+def version_kept_out(head: Generation, version_id: str) -> tuple[str, str] | None:
+    for what, found in (("suppressed", head.suppressed), ("held", head.held)):
+        if version_id in found:
+            return what, found[version_id]
+    return None
+
+
+def _hold_key(key: str, mark: str) -> str:
+    return f"{key}\n{mark.rsplit(':', 1)[0]}"
+
+
+def _with(contents: dict[str, str], key: str, mark: str, *, alone: bool) -> dict[str, str]:
+    if alone:  # the whole dataset was replaced: what windows had brought is no longer known to be in it
+        return {key: mark}
+    contents.pop(key, None)
+    contents[key] = mark
+    windows = [k for k in contents if "|" in k]
+    for old in windows[: max(0, len(windows) - _MOST_WINDOWS)]:
+        del contents[old]
+    return contents
+
+
+def _wrong(path: str, why: str) -> IntegrityError:
+    return IntegrityError(
+        f"{path} cannot be trusted: {why}.",
+        expected="an unbroken chain of signed generations",
+        remedy="Run `kfm verify` and restore the file from a backup or a mirror. Nothing was changed.",
+    )

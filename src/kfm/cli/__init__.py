@@ -1,0 +1,69 @@
+"""The command line: one file per command, loaded only when it is called."""
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS = {  # name -> (module, what it is for)
+    "demo": ("demo", "run three sample datasets end to end, in a folder of their own"),
+    "init": ("init", "make a workspace"),
+    "dataset": ("dataset", "register, list and check datasets"),
+    "run": ("run", "bring datasets up to date"),
+    "plan": ("plan", "show what a run would do"),
+    "resume": ("resume", "finish what was interrupted"),
+    "status": ("status", "what is official, fresh, failed or waiting"),
+    "runs": ("runs", "list runs"),
+    "wal": ("wal", "print the journal of a run"),
+    "ledger": ("ledger", "print the ledger"),
+    "explain": ("explain", "say why something ran, was skipped, denied or is stale"),
+    "get": ("get", "hand out the files of a version"),
+    "verify": ("verify", "check bytes, digests and signatures"),
+    "rollback": ("rollback", "make an earlier version official again"),
+    "drill": ("drill", "kill a dataset's pipeline everywhere and compare"),
+    "doctor": ("doctor", "look for damage and leftovers, and mend them"),
+    "reindex": ("reindex", "rebuild the store from the evidence files"),
+    "sample-upstream": ("sample", "serve the sample datasets on loopback"),
+}
+
+_HEAD = """kfm keeps public-interest datasets fresh and can prove every byte it publishes.
+
+usage: kfm [-w WORKSPACE] COMMAND [options]
+"""
+_TAIL = """
+Every command takes --help and --json. -w names a workspace, before or after the command; else the
+folder you are in, or KFM_WORKSPACE. Exit codes: 0 done or unchanged, 1 failed, 2 usage, 3 denied,
+4 upstream unavailable, 5 fenced, 6 integrity, 7 waits for a person, 130/143 interrupted (resumable).
+"""
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    return _HEAD + "\n" + "".join(f"  {name:<{width}}  {what}\n" for name, (_, what) in COMMANDS.items()) + _TAIL
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Find the command, load its module, run it."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    before: list[str] = []
+    while args and args[0].startswith("-"):
+        if args[0] in ("-h", "--help"):
+            print(_overview(), end="")
+            return 0
+        if args[0] == "--version":
+            from kfm import __version__
+
+            print(f"kfm {__version__}")
+            return 0
+        if args[0] in ("-w", "--workspace") and len(args) > 1:
+            before += [args.pop(0), args.pop(0)]
+        elif args[0].startswith(("-w=", "--workspace=")):
+            before.append(args.pop(0))
+        else:
+            break
+    if not args:
+        print(_overview(), end="", file=sys.stderr)
+        return 2
+    from kfm.cli import call
+
+    return call.command(args[0], before + args[1:])

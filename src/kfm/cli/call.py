@@ -1,0 +1,107 @@
+"""Parse, call, print: what all commands share."""
+
+import argparse
+import importlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from kfm.cli import COMMANDS
+from kfm.errors import KfmError, UsageError
+
+__all__ = ["Parser", "command", "emit", "fail", "interrupted"]
+
+
+class Parser(argparse.ArgumentParser):
+    """Hyphen and underscore spellings of every flag; usage errors exit 2."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**{**more, "allow_abbrev": False})
+
+    def add_argument(self, *names: Any, **more: Any) -> argparse.Action:
+        both = [n for name in names for n in ((name, name[:2] + name[2:].replace("-", "_")) if name.startswith("--") else (name,))]
+        unique = list(dict.fromkeys(both))
+        action = super().add_argument(*unique, **more)
+        action.option_strings = [n for n in unique if n in names]  # help shows the documented spelling
+        return action
+
+
+def command(name: str, args: Sequence[str]) -> int:
+    """Run one command; every error ends as a three-part message and an exit code."""
+    if name not in COMMANDS:
+        import difflib
+
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        hint = f"Did you mean `kfm {near[0]}`?" if near else "`kfm --help` lists the commands."
+        return fail(UsageError(f"There is no command {name!r}.", expected="a kfm command", remedy=hint), False)
+    module = importlib.import_module(f"kfm.cli.{COMMANDS[name][0]}")
+    parser = Parser(prog=f"kfm {name}", description=(module.__doc__ or "").strip(), formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-w", "--workspace", type=Path, default=None, metavar="DIR", help="the workspace; default: the folder you are in")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--verbose", action="store_true", help="print readable log lines on stderr")
+    module.configure(parser)
+    parsed = parser.parse_args(list(args))
+    return guard(lambda: int(module.main(parsed)), parsed)
+
+
+def guard(work: Any, parsed: Any) -> int:
+    """Turn errors and signals into exit codes; an interrupted run releases its leases and can be resumed."""
+    previous = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code = int(work())
+        sys.stdout.flush()
+        return code
+    except KfmError as error:
+        return fail(error, parsed.json, getattr(parsed, "verbose", False))
+    except KeyboardInterrupt:
+        print("interrupted; `kfm resume` goes on where it stopped", file=sys.stderr)
+        return 130
+    except SystemExit as end:
+        if end.code == 143:
+            print("terminated; `kfm resume` goes on where it stopped", file=sys.stderr)
+        return end.code if isinstance(end.code, int) else 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader went away: nothing more to say
+        return 0
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(143)
+
+
+def fail(error: KfmError, as_json: bool, verbose: bool = False) -> int:
+    """What happened, why, what to do."""
+    if as_json:
+        emit(
+            {
+                "error": type(error).__name__,
+                "happened": error.happened,
+                "expected": error.expected,
+                "remedy": error.remedy,
+                "exit_code": error.exit_code,
+            }
+        )
+    from kfm.cli.terminal import mask_home, say_error
+
+    say_error(mask_home(error.happened), error.expected, mask_home(error.remedy), error.exit_code)
+    if verbose:
+        import traceback
+
+        traceback.print_exception(error)
+    return error.exit_code
+
+
+def emit(value: Any) -> None:
+    """The `--json` result: one document on stdout."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def interrupted(code: int) -> bool:
+    return code in (130, 143)

@@ -1,0 +1,64 @@
+"""Run the sample datasets end to end in a folder of their own. Nothing leaves this machine."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import Parser, emit
+from kfm.cli.init import make_workspace
+from kfm.cli.run import run_dataset
+from kfm.cli.terminal import sign
+from kfm.verify import verify_workspace
+from kfm.wiring import open_workspace, open_world
+
+__all__ = ["configure", "main"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("--dir", type=Path, default=None, metavar="DIR", help="the workspace to make or use; default: ./demo")
+    parser.set_defaults(upstream="sample", dry_run=False, force=False, reason="", spec=None)
+
+
+def main(args: Any) -> int:
+    folder = args.dir or args.workspace or Path("demo")
+    began = time.monotonic()
+    make_workspace(folder.absolute(), sample=True)
+    workspace = open_workspace(folder.absolute())
+    names = workspace.registered()
+    quiet = args.json
+    if not quiet:
+        print(f"kfm demo: {len(names)} datasets from the sample upstream, nothing leaves this machine\n", flush=True)
+    first = [o for name in names for o in run_dataset(workspace, name, args, "", 60.0)]
+    if not quiet:
+        print("\nThen everything again, to show that nothing changes:\n", flush=True)
+    again_at = time.monotonic()
+    again = [o for name in names for o in run_dataset(workspace, name, _silent(args), "", 60.0)]
+    unchanged = sum(o.state == "NOOP" for o in again)
+    took = time.monotonic() - again_at
+    with open_world(workspace, upstream="sample") as world:
+        found = verify_workspace(world, names)
+    code = max([o.exit_code for o in first + again] + [6 if found.problems else 0])
+    if quiet:
+        emit(
+            {"first": [msgspec.to_builtins(o) for o in first], "again": [msgspec.to_builtins(o) for o in again], "problems": found.problems}
+        )
+        return code
+    print(f"  {sign('NOOP')} {unchanged} unchanged, {len(again) - unchanged} others {took:>40.2f} s\n")
+    print(
+        f"Proof   {sign('PASS' if not found.problems else 'FAILED')} {found.versions} versions, {found.files} files, {found.generations} signed generations verified"
+    )
+    print(f"Where   {folder}/data        Time {time.monotonic() - began:.1f} s\n")
+    print(f"Next    kfm -w {folder} status")
+    print(f"        kfm -w {folder} get ks_earthquakes -o quakes")
+    print(f"        kfm -w {folder} drill ks_earthquakes")
+    return code
+
+
+def _silent(args: Any) -> Any:
+    import copy
+
+    quiet = copy.copy(args)
+    quiet.json = True
+    return quiet

@@ -1,0 +1,62 @@
+"""Make a workspace: a folder with kfm.yml, a registry, zones and a signing key."""
+
+from pathlib import Path
+from typing import Any
+
+from kfm.attest import KeyFolder
+from kfm.cli.call import Parser, emit
+from kfm.errors import UsageError
+
+__all__ = ["configure", "main", "make_workspace"]
+
+TEMPLATE = Path(__file__).parents[1] / "template"
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("dir", nargs="?", type=Path, default=None, metavar="DIR", help="the folder; default: here")
+    parser.add_argument("--sample", action="store_true", help="register the three sample datasets too")
+    parser.add_argument("--allow-loopback", action="store_true", help="let datasets be fetched from this machine (tests, local mirrors)")
+
+
+def make_workspace(folder: Path, *, sample: bool, allow_loopback: bool = False) -> str | None:
+    """Write the template; what exists stays as it is. Returns the id of a new key, None when there was one."""
+    for source in sorted(TEMPLATE.rglob("*")):
+        relative = source.relative_to(TEMPLATE)
+        if source.is_dir() or "__pycache__" in relative.parts or (relative.parts[0] == "sample-registry"):
+            continue
+        _copy(source, folder / relative)
+    if allow_loopback and not (folder / "kfm.yml").read_text().count("allow_loopback: true"):
+        (folder / "kfm.yml").write_text((folder / "kfm.yml").read_text().replace("allow_loopback: false", "allow_loopback: true"))
+    (folder / "data" / "registry").mkdir(parents=True, exist_ok=True)
+    if sample:
+        for source in sorted((TEMPLATE / "sample-registry").glob("*.yml")):
+            _copy(source, folder / "data" / "registry" / source.name)
+    if any((folder / "keys").glob("*.key")):
+        return None
+    return KeyFolder(folder / "keys").new()
+
+
+def _copy(source: Path, target: Path) -> None:
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(source.read_bytes())
+
+
+def main(args: Any) -> int:
+    folder = (args.dir or args.workspace or Path()).absolute()
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder.name} is a file.", expected="a folder, or none yet", remedy="Choose another name.")
+    known = (folder / "kfm.yml").is_file()
+    keyid = make_workspace(folder, sample=args.sample, allow_loopback=args.allow_loopback)
+    status = "already_initialised" if known and keyid is None else "initialised"
+    if args.json:
+        emit({"status": status, "workspace": str(args.dir or args.workspace or "."), "key": keyid})
+        return 0
+    where = args.dir or args.workspace or "."
+    print(f"{'Nothing to do: ' if status != 'initialised' else ''}{where} is a workspace" + (f", key {keyid[:8]}…" if keyid else ""))
+    print(
+        f"\nNext  kfm -w {where} dataset new my_dataset --url https://…"
+        if not args.sample
+        else f"\nNext  kfm -w {where} run --all --upstream sample"
+    )
+    return 0

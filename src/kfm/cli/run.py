@@ -1,0 +1,113 @@
+"""Bring datasets up to date: look upstream, capture, transform, judge, publish; or say that nothing changed."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import Parser, emit
+from kfm.cli.terminal import progress, say, sign
+from kfm.clock import SystemClock
+from kfm.errors import KfmError, UsageError
+from kfm.inline import run_target
+from kfm.model.window import bounds, seconds, window
+from kfm.wiring import Workspace, open_workspace, open_world, targets_of
+from kfm.world import Outcome
+
+__all__ = ["configure", "main", "run_dataset", "tell"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("dataset", nargs="*", metavar="DATASET", help="datasets to run")
+    parser.add_argument("--all", action="store_true", help="every registered dataset")
+    parser.add_argument("--window", metavar="7d|DAY|SINCE/UNTIL", help="only this window; a length looks back from now")
+    parser.add_argument("--since", metavar="TIME", help="start of the window, RFC 3339")
+    parser.add_argument("--until", metavar="TIME", help="end of the window, RFC 3339, exclusive")
+    parser.add_argument("--dry-run", action="store_true", help="do everything in a throw-away copy; change nothing")
+    parser.add_argument("--force", action="store_true", help="run although nothing changed; gates still apply")
+    parser.add_argument("--reason", default="", help="why it is forced; recorded")
+    parser.add_argument("--wait", default="60s", metavar="60s", help="how long to wait for another run of the same dataset")
+    parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="where bytes come from")
+    parser.add_argument("--spec", type=Path, default=None, metavar="FILE", help="a governed run spec; its hash is recorded")
+
+
+def _window(args: Any) -> str:
+    if args.window and (args.since or args.until):
+        raise UsageError("--window and --since/--until exclude one another.", expected="one of them", remedy="Drop one.")
+    if bool(args.since) != bool(args.until):
+        raise UsageError("--since and --until go together.", expected="both", remedy="Add the other one.")
+    if args.since:
+        return bounds(args.since, args.until)
+    return window(args.window, SystemClock().now()) if args.window else ""
+
+
+def main(args: Any) -> int:
+    workspace = open_workspace(args.workspace)
+    names = workspace.registered() if args.all else list(dict.fromkeys(args.dataset))
+    if not names:
+        raise UsageError("No dataset is named.", expected="DATASET… or --all", remedy="`kfm dataset list` shows what there is.")
+    if args.force and not args.reason:
+        raise UsageError("--force needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded.")
+    win, wait = _window(args), float(seconds(args.wait))
+    for name in names:
+        workspace.require(name)  # a typing mistake is found before anything runs
+    outcomes: list[Outcome] = []
+    for name in names:
+        outcomes += run_dataset(workspace, name, args, win, wait)
+    if args.json:
+        emit({"runs": [msgspec.to_builtins(o) for o in outcomes]})
+    return max(o.exit_code for o in outcomes)
+
+
+def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: float) -> list[Outcome]:
+    """Every partition of one dataset, told as it ends."""
+    shown, found = progress(args), []
+    for target in targets_of(workspace, name, win=win, spec_file=args.spec):
+        began = time.monotonic()
+        try:
+            with open_world(workspace, upstream=args.upstream, dry_run=name if args.dry_run else None, echo=shown) as world:
+                outcome = run_target(world, target, forced=args.force, reason=args.reason, wait_s=wait)
+        except KfmError as error:
+            outcome = Outcome(
+                dataset_id=name, run_id="", state="FENCED" if error.exit_code == 5 else "FAILED", reason=error.happened,
+                exit_code=error.exit_code, remedy=error.remedy, partition=target.partition, window=win,
+            )  # fmt: skip
+        shown.clear()
+        found.append(outcome)
+        if not args.json:
+            tell(outcome, time.monotonic() - began, args.dry_run)
+    return found
+
+
+_WORDS = {
+    "COMMITTED": "new version",
+    "NOOP": "unchanged",
+    "REJECTED": "denied",
+    "FAILED": "failed",
+    "SUPERSEDED": "superseded",
+    "FENCED": "waiting",
+}
+
+
+def tell(outcome: Outcome, took: float, dry_run: bool = False) -> None:
+    """One line for what happened, and for a no the reasons and the next command."""
+    name = f"{outcome.dataset_id}{'/' + outcome.partition if outcome.partition else ''}"
+    word = _WORDS.get(outcome.state, outcome.state.lower())
+    if outcome.state == "COMMITTED":
+        detail = f"{(outcome.version_id or '')[:9]}…  generation {outcome.generation}  {outcome.rows_written:,} rows"
+        if outcome.quarantined:
+            detail += f", {outcome.quarantined:,} quarantined"
+    else:
+        detail = outcome.reason if outcome.reason != "unchanged" else outcome.names
+    prefix = "dry run: " if dry_run else ""
+    print(f"  {sign(outcome.state)} {name:<22} {prefix}{word:<12} {detail}  {took:.2f} s")
+    for reason in outcome.reasons:
+        print(f"      {reason['code']}: {reason['message']}")
+        print(f"        {reason['remedy']}")
+    if outcome.exit_code:
+        if outcome.remedy and not outcome.reasons:
+            say(f"      {outcome.remedy}")
+        say(f"exit {outcome.exit_code}")
+    sys.stdout.flush()

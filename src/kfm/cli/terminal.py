@@ -1,0 +1,79 @@
+"""How output looks: a sign and a word for each state, 80 columns, colour only where it repeats them."""
+
+import os
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Progress", "colour", "mask_home", "progress", "say", "say_error", "sign"]
+
+_SIGNS = {
+    "COMMITTED": ("+", "+", "32"), "NOOP": ("·", ".", "90"), "FAILED": ("✕", "x", "31"), "REJECTED": ("⊖", "D", "35"),
+    "SUPERSEDED": ("·", ".", "90"), "PROPOSED": ("‖", "W", "34"), "FENCED": ("‖", "W", "34"), "RUNNING": ("▸", ">", "34"),
+    "PASS": ("✓", "ok", "32"), "LATE": ("◷", "L", "33"),
+}  # fmt: skip
+
+
+def _colours(stream: Any) -> bool:
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def colour(text: str, code: str, stream: Any = None) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if _colours(stream or sys.stdout) else text
+
+
+def sign(state: str, stream: Any = None) -> str:
+    unicode, ascii_, code = _SIGNS.get(state, ("?", "?", "0"))
+    return colour(ascii_ if os.environ.get("KFM_ASCII") else unicode, code, stream)
+
+
+def say(text: str = "") -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def mask_home(text: str) -> str:
+    home = str(Path.home())
+    return text.replace(home, "~") if len(home) > 1 else text
+
+
+def say_error(happened: str, expected: str, remedy: str, exit_code: int) -> None:
+    """One sentence each: what, why, next; then the exit code, because people read it in logs."""
+    width = max(40, min(100, os.get_terminal_size().columns if sys.stderr.isatty() else 100))
+    say(textwrap.fill(f"{sign('FAILED', sys.stderr)} {happened}", width, subsequent_indent="  "))
+    for name, text in (("expected", expected), ("next", remedy)):
+        if text:
+            say(textwrap.fill(text, width, initial_indent=f"  {name:<9} ", subsequent_indent=" " * 12))
+    say(f"exit {exit_code}")
+
+
+class Progress:
+    """One line per working step on a terminal, redrawn and gone when done; JSON lines otherwise."""
+
+    def __init__(self, verbose: bool, as_json: bool) -> None:
+        self._verbose, self._live = verbose, sys.stderr.isatty() and not as_json
+        self._drawn = False
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if self._verbose:
+            self.clear()
+            facts = " ".join(
+                f"{k}={v}"
+                for k, v in event.items()
+                if k not in ("ts", "event", "level", "stage", "run_id", "dataset_id") and v not in (None, "", [])
+            )
+            say(f"{event.get('ts', '')[11:19]} {event.get('dataset_id', ''):<20} {event.get('event', ''):<22} {facts}")
+        elif self._live:
+            rows = f"   {event['rows']:,} rows" if isinstance(event.get("rows"), int) else ""
+            line = f"{sign('RUNNING', sys.stderr)} {event.get('stage', ''):<12} {event.get('dataset_id', ''):<24} {event.get('event', '')}{rows}"
+            print(f"\r\x1b[K{line[:78]}", end="", file=sys.stderr, flush=True)
+            self._drawn = True
+
+    def clear(self) -> None:
+        if self._drawn:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._drawn = False
+
+
+def progress(args: Any) -> Progress:
+    return Progress(getattr(args, "verbose", False), getattr(args, "json", False))

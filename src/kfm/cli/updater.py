@@ -1,0 +1,78 @@
+"""The updater's own command line, kept exactly as documented."""
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import Parser, emit, guard
+from kfm.cli.init import make_workspace
+from kfm.cli.run import tell
+from kfm.cli.terminal import progress
+from kfm.clock import SystemClock
+from kfm.config import find_workspace, load_updater
+from kfm.errors import UsageError
+from kfm.inline import run_target
+from kfm.model.dataset import UpdaterConfig
+from kfm.wiring import Workspace, open_workspace, open_world, updater_target
+
+__all__ = ["main"]
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="updater", description="Run one configured update.")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+    run = commands.add_parser("run", description="Fetch, validate, transform, publish, record; or say that nothing changed.")
+    run.add_argument("--config", type=Path, required=True, metavar="CONFIG", help="YAML or JSON")
+    run.add_argument("--dry-run", action="store_true", help="disable every mutating side effect")
+    run.add_argument("--window", help="look-back period for incremental sources, such as 7d")
+    run.add_argument("--verbose", action="store_true", help="human-readable log lines beside the JSON lines")
+    run.add_argument("--force", action="store_true", help="override idempotency, for debugging")
+    run.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    return guard(lambda: _run(args), args)
+
+
+def _run(args: Any) -> int:
+    config = load_updater(args.config)
+    began, shown = time.monotonic(), progress(args)
+    with _workspace(args, config) as workspace:
+        target = updater_target(workspace, config, args.window, SystemClock())
+        dry = config.dataset_id if args.dry_run else None
+        with open_world(workspace, dry_run=dry, publisher=config.publisher, echo=shown) as world:
+            outcome = run_target(world, target, forced=args.force, reason="--force" if args.force else "")
+    shown.clear()
+    if args.json:
+        emit(msgspec.to_builtins(outcome))
+    else:
+        tell(outcome, time.monotonic() - began, args.dry_run)
+    return outcome.exit_code
+
+
+@contextmanager
+def _workspace(args: Any, config: UpdaterConfig) -> Iterator[Workspace]:
+    """The configured workspace, the one around the configuration file, or for a dry run a temporary one."""
+    if config.workspace is not None:
+        yield open_workspace((args.config.parent / config.workspace).absolute())
+        return
+    found = find_workspace(Path.cwd())
+    if found is not None:
+        yield open_workspace(found)
+    elif args.dry_run:
+        with tempfile.TemporaryDirectory(prefix="kfm-updater-") as folder:
+            make_workspace(Path(folder), sample=True, allow_loopback=True)
+            yield open_workspace(Path(folder))
+    else:
+        raise UsageError(
+            "The configuration names no workspace.",
+            expected="`workspace: DIR`, or a workspace around this folder",
+            remedy="Make one with `kfm init`.",
+        )

@@ -1,0 +1,138 @@
+"""What a transform is asked, what it answers and how it refuses; light enough to load on every command."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from kfm.errors import Quarantined, StepFailed
+from kfm.model.dataset import Column
+
+__all__ = [
+    "Books",
+    "CaptureRefused",
+    "ColumnProfile",
+    "ConnectorFailed",
+    "InputFile",
+    "Refusal",
+    "Refused",
+    "TransformJob",
+    "TransformResult",
+    "toolchain",
+]
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class InputFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One captured file, pinned by content."""
+
+    source_id: str
+    path: str
+    digest: str
+
+
+class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything a transform may depend on: the same job over the same bytes gives the same artifact, byte for byte."""
+
+    dataset_id: str
+    format: Literal["csv", "json", "geojson"]
+    inputs: Annotated[tuple[InputFile, ...], msgspec.Meta(min_length=1)]
+    encoding: str | None = None  # None: a UTF-8 byte order mark or plain UTF-8
+    records: str | None = None  # JSON: dotted path to the array; "." = every top-level value is a record
+    schema: tuple[Column, ...] = ()  # empty: inferred from the data
+    business_key: tuple[str, ...] = ()
+    time_column: str | None = None
+    since: str | None = None  # RFC 3339, inclusive
+    until: str | None = None  # RFC 3339, exclusive
+    max_quarantined: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
+    connector: str | None = None  # a workspace's connector.py
+    artifact: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+class Books(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where every record that was read went."""
+
+    read: Count = 0
+    written: Count = 0
+    unchanged: Count = 0
+    quarantined: Count = 0
+    dropped: dict[str, int] = {}  # by rule
+
+    @property
+    def total(self) -> int:
+        """The records accounted for."""
+        return self.written + self.unchanged + self.quarantined + sum(self.dropped.values())
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every record read is accounted for exactly once."""
+        return self.read == self.total
+
+
+class ColumnProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The shape of one column; `min` and `max` as text, None where an order means nothing."""
+
+    nulls: Count
+    min: str | None = None
+    max: str | None = None
+
+
+class TransformResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a finished transform left in its scratch folder."""
+
+    artifact: str
+    books: Books
+    schema: tuple[Column, ...]  # resolved, in output order
+    content_id: str  # "sha256:" + 64 hex digits over schema and rows, whatever the Parquet encoding
+    profile: dict[str, ColumnProfile]
+    bbox: tuple[float, float, float, float] | None = None
+    geometry_types: tuple[str, ...] = ()
+    quarantine: str | None = None  # JSON lines {source_id, line, rule, reason, record}
+    warnings: tuple[str, ...] = ()
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a whole capture is refused."""
+
+    code: str
+    happened: str
+    expected: str
+    remedy: str
+    detail: dict[str, Any] = {}
+
+
+class Refused(Exception):
+    """Carries a refusal out of the transform; the parent turns it into `CaptureRefused`."""
+
+    def __init__(self, code: str, happened: str, *, expected: str, remedy: str, **detail: Any) -> None:
+        super().__init__(f"{code}: {happened}")
+        self.refusal = Refusal(code=code, happened=happened, expected=expected, remedy=remedy, detail=detail)
+
+
+class CaptureRefused(Quarantined):
+    """The whole capture was refused; `code` says by which rule, `detail` holds the evidence."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.happened, expected=refusal.expected, remedy=refusal.remedy)
+        self.code, self.detail = refusal.code, refusal.detail
+
+
+class ConnectorFailed(StepFailed):
+    """Connector code raised, crashed or ran out of memory or time; `stack` is its traceback where there is one."""
+
+    def __init__(self, happened: str, *, expected: str, remedy: str, stack: str = "") -> None:
+        super().__init__(happened, expected=expected, remedy=remedy)
+        self.stack = stack
+
+
+def toolchain() -> dict[str, str]:
+    """Versions of what writes the bytes; a resume under another toolchain starts over."""
+    from importlib.metadata import PackageNotFoundError, version  # 20 ms that most commands never need
+
+    found: dict[str, str] = {}
+    for name in ("kfm", "numpy", "pyarrow", "shapely"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "absent"
+    return found

@@ -1,0 +1,141 @@
+"""Finds rows that share a business key, with memory that does not grow with the file."""
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+__all__ = ["Duplicates", "KeyFile"]
+
+_BUCKET = 1 << 20  # rows sorted at once
+_SHOWN = 20
+_ROW = np.dtype([("hash", np.int64), ("key", np.uint64, 2), ("body", np.uint64, 2), ("row", np.int64)])
+Array = np.ndarray[Any, Any]
+
+
+class Duplicates(NamedTuple):
+    """What sharing a key came to: rows to drop because an equal one stands before them, and pairs that contradict each other."""
+
+    drop: Array  # one flag per row
+    conflicts: list[tuple[int, int]]  # (first row, other row), the first few by row
+    conflicting: int
+
+
+class KeyFile:
+    """One 64-bit hash per row, spilled to scratch.
+
+    A hash only nominates; equality is decided on whole keys and rows, so it may be weak and may differ between processes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._nominees = folder / ".keys.bin", folder / ".nominees.bin"
+        self._file = self._path.open("wb")
+
+    def add(self, arrays: Sequence["pa.Array"]) -> None:
+        """Note the keys of some rows, one array per key column."""
+        keys = zip(*map(plain, arrays)) if len(arrays) > 1 else plain(arrays[0])
+        np.fromiter(map(hash, keys), np.int64, len(arrays[0])).tofile(self._file)
+
+    def resolve(self, table: Path, key: tuple[str, ...]) -> Duplicates | None:
+        """Compare the rows of `table` whose keys were seen twice; None when there are none."""
+        self._file.close()
+        size = self._path.stat().st_size // 8
+        if not size:
+            return None
+        hashes = np.memmap(self._path, np.int64, "r")
+        twice = np.concatenate([_repeated(h) for h in _buckets(hashes)])
+        if not len(twice):
+            return None
+        self._nominate(table, key, hashes, twice)
+        return _judge(np.memmap(self._nominees, _ROW, "r"), size)
+
+    def _nominate(self, table: Path, key: tuple[str, ...], hashes: Array, twice: Array) -> None:
+        """Write (key digest, row digest, row number) of every row whose hash is in `twice`."""
+        at = 0
+        with self._nominees.open("wb") as out, pq.ParquetFile(table) as file:
+            for batch in file.iter_batches(batch_size=8192):
+                rows = np.flatnonzero(np.isin(hashes[at : at + batch.num_rows], twice))
+                if len(rows):
+                    _digests(batch.take(pa.array(rows)), key, hashes[at + rows], at + rows).tofile(out)
+                at += batch.num_rows
+
+    def remove(self) -> None:
+        """Delete the scratch files."""
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+        self._nominees.unlink(missing_ok=True)
+
+
+def plain(array: "pa.Array") -> list[Any]:
+    """Values that compare and print cheaply: times as integers."""
+    if pa.types.is_timestamp(array.type):
+        array = array.view(pa.int64())
+    elif pa.types.is_date32(array.type):
+        array = array.view(pa.int32())
+    return list(array.to_pylist())
+
+
+def _buckets(hashes: Array) -> Iterator[Array]:
+    """The hashes in groups of about a million; equal ones fall into one group."""
+    count = len(hashes) // _BUCKET + 1
+    if count == 1:
+        yield np.array(hashes)
+        return
+    for bucket in range(count):
+        parts = []
+        for at in range(0, len(hashes), _BUCKET):
+            part = hashes[at : at + _BUCKET]
+            parts.append(part[part % count == bucket])
+        yield np.concatenate(parts)
+
+
+def _repeated(hashes: Array) -> Array:
+    hashes.sort()
+    return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+
+
+def _digests(batch: "pa.RecordBatch", key: tuple[str, ...], hashes: Array, rows: Array) -> Array:
+    columns = [plain(c) for c in batch.columns]
+    places = [batch.schema.names.index(k) for k in key]
+    out = np.empty(len(rows), _ROW)
+    out["hash"], out["row"] = hashes, rows
+    for i, body in enumerate(zip(*columns)):
+        out["key"][i] = _digest(tuple(body[p] for p in places))
+        out["body"][i] = _digest(body)
+    return out
+
+
+def _digest(values: tuple[Any, ...]) -> Array:
+    return np.frombuffer(blake2b(repr(values).encode(), digest_size=16).digest(), np.uint64)
+
+
+def _judge(nominees: Array, size: int) -> Duplicates | None:
+    drop = np.zeros(size, np.bool_)
+    pairs: list[tuple[int, int]] = []
+    conflicting = 0
+    for group in _by_hash(nominees):
+        group = group[np.lexsort((group["row"], group["key"][:, 1], group["key"][:, 0]))]
+        new = np.ones(len(group), np.bool_)
+        new[1:] = (group["key"][1:] != group["key"][:-1]).any(axis=1)
+        first = np.maximum.accumulate(np.where(new, np.arange(len(group)), 0))
+        same = (group["body"] == group["body"][first]).all(axis=1)
+        drop[group["row"][~new & same]] = True
+        clash = np.flatnonzero(~same)
+        conflicting += len(clash)
+        found = zip(group["row"][first[clash]].tolist(), group["row"][clash].tolist())
+        pairs = sorted([*pairs, *found], key=lambda p: p[1])[:_SHOWN]
+    return Duplicates(drop, pairs, conflicting) if conflicting or drop.any() else None
+
+
+def _by_hash(nominees: Array) -> Iterator[Array]:
+    count = len(nominees) // _BUCKET + 1
+    for bucket in range(count):
+        parts = []
+        for at in range(0, len(nominees), _BUCKET):
+            part = nominees[at : at + _BUCKET]
+            parts.append(part[part["hash"] % count == bucket])
+        yield np.concatenate(parts)

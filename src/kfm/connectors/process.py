@@ -1,0 +1,217 @@
+"""The parent's side: starts the child, answers its requests, keeps the deadline and always clears up after it."""
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kfm.connectors.base import CaptureRefused, ConnectorFailed, Refusal, Refused, TransformJob, TransformResult
+
+__all__ = ["MEMORY_BYTES", "run_inline", "run_transform"]
+
+MEMORY_BYTES = 4 << 30
+Fetch = Callable[[str], dict[str, Any]]
+OnEvent = Callable[[dict[str, Any]], None]
+
+# Not `-m`: kfm may be importable only because of the parent's path. Appended, so it can never shadow the standard library.
+_BOOT = "import sys; sys.path.append(sys.argv[1]) if sys.argv[1] not in sys.path else None; from kfm.connectors.child import main; main()"
+_ROOT = str(Path(__file__).resolve().parents[2])
+_TAIL = 4096  # of what the child wrote to stderr
+_LINE_CAP = 64 << 20  # a longer line is no protocol
+
+
+class _Ended(NamedTuple):
+    last: dict[str, Any] | None  # the closing message
+    why: str  # when there is none
+
+
+def run_transform(
+    job: TransformJob,
+    scratch: Path,
+    *,
+    memory_bytes: int = MEMORY_BYTES,
+    timeout_s: float | None = None,
+    fetch: Fetch | None = None,
+    on_event: OnEvent | None = None,
+) -> TransformResult:
+    """Run `job` in a child process that can only write below `scratch`.
+
+    Raises `CaptureRefused` when the capture is refused and `ConnectorFailed` when the child raised, crashed or ran out of time.
+    """
+    scratch = scratch.resolve()
+    child = _Child(scratch, on_event or _ignore, fetch)
+    order = {"op": "job", "job": job, "scratch": str(scratch), "memory_bytes": memory_bytes, "parent": os.getpid()}
+    try:
+        ended = child.converse(order, time.monotonic() + timeout_s if timeout_s is not None else None)
+    finally:
+        child.clear_up()
+    return _answer(ended, child)
+
+
+def run_inline(job: TransformJob, scratch: Path, *, fetch: Fetch | None = None, on_event: OnEvent | None = None) -> TransformResult:
+    """Run `job` in this process without any isolation, for tests of connectors; the bytes are the same."""
+    from kfm.connectors.transform import transform  # heavy: only who asks for it pays
+
+    def fetch_path(url: str) -> Path:
+        answer = _fetched(fetch, url)
+        if "path" not in answer:
+            raise OSError(f"could not fetch {url}: {answer.get('error', 'no reason given')}")
+        return Path(answer["path"])
+
+    try:
+        return transform(job, scratch.resolve(), emit=on_event or _ignore, fetch=fetch_path)
+    except Refused as refused:
+        raise CaptureRefused(refused.refusal) from None
+
+
+class _Child:
+    """One child process with its pipes."""
+
+    def __init__(self, scratch: Path, on_event: OnEvent, fetch: Fetch | None) -> None:
+        self._on_event, self._fetch = on_event, fetch
+        self.tail = b""
+        self._process = subprocess.Popen(
+            [sys.executable, "-s", "-P", "-c", _BOOT, _ROOT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=scratch,
+            env=_environment(),
+            start_new_session=True,
+            bufsize=0,
+        )
+
+    def converse(self, order: dict[str, Any], deadline: float | None) -> _Ended:
+        """Send the order, serve the child until its closing message or its end."""
+        if not self._send(order):
+            return _Ended(None, "it ended before it took the job")
+        try:
+            for message in self._messages(deadline):
+                op = message.get("op")
+                if op in ("done", "refused", "failed"):
+                    return _Ended(message, "")
+                if op == "fetch":
+                    self._send(_fetched(self._fetch, str(message.get("url"))))
+                else:
+                    self._on_event(message)
+        except msgspec.DecodeError as error:
+            return _Ended(None, f"it did not keep to the protocol ({error})")
+        if deadline is not None and time.monotonic() >= deadline:
+            return _Ended(None, "it did not finish in time and was stopped")
+        return _Ended(None, "")
+
+    def _send(self, message: dict[str, Any]) -> bool:
+        assert self._process.stdin is not None
+        data = memoryview(msgspec.json.encode(message) + b"\n")
+        with contextlib.suppress(BrokenPipeError):
+            while data:  # unbuffered: one write may take only part
+                data = data[self._process.stdin.write(data) :]
+            return True
+        return False
+
+    def _messages(self, deadline: float | None) -> Iterator[dict[str, Any]]:
+        """Protocol lines until the child closes its end or the deadline passes."""
+        out, err = self._process.stdout, self._process.stderr
+        assert out is not None
+        assert err is not None
+        held = bytearray()
+        with selectors.DefaultSelector() as selector:
+            selector.register(out, selectors.EVENT_READ)
+            selector.register(err, selectors.EVENT_READ)
+            while True:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return
+                for key, _ in selector.select(left):
+                    data = os.read(key.fd, 1 << 16)
+                    if key.fileobj is err:
+                        self._heard(data)
+                        if not data:
+                            selector.unregister(err)
+                        continue
+                    if not data or len(held) > _LINE_CAP:
+                        self._drain(err)
+                        return
+                    held += data
+                    *lines, rest = held.split(b"\n")
+                    held = bytearray(rest)
+                    for line in lines:
+                        yield msgspec.json.decode(line, type=dict[str, Any])
+
+    def _heard(self, data: bytes) -> None:
+        if data:
+            self.tail = (self.tail + data)[-_TAIL:]
+            self._on_event({"op": "output", "text": data.decode("utf-8", "replace")})
+
+    def _drain(self, err: Any) -> None:
+        """Last words: what the child wrote before it died is still in the pipe."""
+        os.set_blocking(err.fileno(), False)
+        with contextlib.suppress(OSError):
+            while data := os.read(err.fileno(), 1 << 16):
+                self._heard(data)
+
+    def clear_up(self) -> None:
+        """End the child and everything it started, and reap it."""
+        # Before the wait: until it is reaped nobody else can have its number. A status it already has is kept.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def how_it_ended(self) -> str:
+        """Its exit in words."""
+        status = self._process.returncode
+        if status < 0:
+            return f"it was killed by {signal.Signals(-status).name}"
+        return f"it exited with status {status} and no answer"
+
+
+def _answer(ended: _Ended, child: _Child) -> TransformResult:
+    last = ended.last
+    if last is None:
+        raise ConnectorFailed(
+            f"The transform's child process gave no result: {ended.why or child.how_it_ended()}.",
+            expected="a result within the time and memory allowed",
+            remedy="Look at its output below; allow more time or memory if the data really needs it.",
+            stack=child.tail.decode("utf-8", "replace"),
+        )
+    if last["op"] == "done":
+        return msgspec.convert(last["result"], TransformResult)
+    if last["op"] == "refused":
+        raise CaptureRefused(msgspec.convert({k: v for k, v in last.items() if k != "op"}, Refusal))
+    raise ConnectorFailed(
+        f"The transform failed: {last['message']}.",
+        expected="connector code that ends without an exception",
+        remedy="See the stack below; nothing was published.",
+        stack=last.get("stack", ""),
+    )
+
+
+def _fetched(fetch: Fetch | None, url: str) -> dict[str, Any]:
+    if fetch is None:
+        return {"error": "this run has no fetcher"}
+    try:
+        return fetch(url)
+    except Exception as error:  # the child's request failed, not ours: it is told why
+        return {"error": str(error)}
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of ours but the search path: no secret can leak through what is not there."""
+    kept = {k: os.environ[k] for k in ("PATH", "SYSTEMROOT") if k in os.environ}
+    # One allocator arena and one thread: address space is limited, and the order of work is fixed.
+    return kept | {"LANG": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _ignore(_: dict[str, Any]) -> None:
+    pass

@@ -1,0 +1,391 @@
+"""Cuts a JSON document of any size into blocks of whole records, without ever holding the document.
+
+A block is first cut where a record seems to end; that the cut is right is proven by the block decoding as a JSON array. Only when it
+does not is the text scanned exactly, so `},{` inside a string or a nested array costs time but never a wrong record.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+import numpy as np
+
+from kfm.connectors.base import Refused
+
+__all__ = ["Records", "Slab", "refuse_depth"]
+
+_BOUNDARY = re.compile(rb"\}(\s*,\s*)\{")
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_MARK = re.compile(rb'["\[\]{}]')
+_SCALAR = re.compile(rb"[^\s,\]}]+")
+_BLANK = re.compile(rb"[ \t\r\n]*")
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
+_MAX_DEPTH = 1000
+_TOP = ("", "")  # the path ".": every top-level value is a record
+_KEEP = 1 << 20  # members beside the records are validated and kept up to this size
+
+_DEPTH = np.zeros(256, np.int8)
+_DEPTH[[ord("{"), ord("[")]] = 1
+_DEPTH[[ord("}"), ord("]")]] = -1
+
+
+class Slab(NamedTuple):
+    """Some consecutive records: decoded, or (where the block did not decode) as one text each."""
+
+    items: list[Any] | None
+    texts: list[bytes]
+    data: bytes
+
+    def text(self, index: int) -> bytes:
+        """The raw text of one record; exact and slow, for the few that are shown to people."""
+        return self.texts[index] if self.texts else _pieces(self.data)[index]
+
+
+class Records:
+    """The records of one document: a bare array, the array at `path`, the only array of objects, or one value per line."""
+
+    def __init__(self, blocks: Iterator[bytes], source_id: str, path: tuple[str, ...] | None, *, only: str | None = None) -> None:
+        self._blocks, self._source, self._path, self._only = blocks, source_id, path, only
+        self._buf, self._pos, self._base, self._eof = b"", 0, 0, False
+        self._guessing = True
+        self._found = self._empty = False
+        self.members: dict[str, bytes] = {}  # small members beside the records, as text
+
+    def split(self, decode: Callable[[bytes], list[Any]]) -> Iterator[Slab]:
+        """Slabs in source order; `decode` turns the text of a JSON array into a list and raises what msgspec raises."""
+        head = self._peek()
+        if head == b"[":
+            if self._path not in (None, _TOP):
+                self._refuse_no_array()
+            self._found = True
+            yield from self._array(decode)
+        elif head == b"{":
+            if self._path == _TOP or (self._path is None and self._looks_like_lines()):
+                self._found = True
+                yield from self._lines(decode)
+                return
+            yield from self._object(self._path, decode)
+        else:
+            self._fail("the document does not begin with [ or {")
+        if self._peek():
+            self._fail("there is text after the end of the document")
+        if not self._found and not self._empty:
+            self._refuse_no_array()
+
+    # -- the document around the records
+
+    def _fill(self, least: int = 1) -> bool:
+        """Read on; consumed text is let go. False at the end of the file."""
+        parts, size = [self._buf[self._pos :]], 0
+        while size < least and not self._eof:
+            block = next(self._blocks, None)
+            if block is None:
+                self._eof = True
+            else:
+                parts.append(block)
+                size += len(block)
+        self._base += self._pos
+        self._buf, self._pos = b"".join(parts), 0
+        return size > 0
+
+    def _peek(self) -> bytes:
+        while True:
+            self._pos = _BLANK.match(self._buf, self._pos).end()  # type: ignore[union-attr]
+            if self._pos < len(self._buf):
+                return self._buf[self._pos : self._pos + 1]
+            if not self._fill():
+                return b""
+
+    def _expect(self, *wanted: bytes) -> bytes:
+        got = self._peek()
+        if got not in wanted:
+            self._fail(f"expected {' or '.join(w.decode() for w in wanted)}")
+        self._pos += 1
+        return got
+
+    def _object(self, path: tuple[str, ...] | None, decode: Callable[[bytes], list[Any]]) -> Iterator[Slab]:
+        self._expect(b"{")
+        if self._peek() == b"}":
+            self._pos += 1
+            return
+        while True:
+            key = self._key()
+            self._expect(b":")
+            if self._is_wanted(key, path):
+                rest = path[1:] if path else ()
+                if rest and self._peek() == b"{":
+                    yield from self._object(rest, decode)
+                elif not rest and self._peek() == b"[":
+                    self._claim_array(key)
+                    yield from self._array(decode)
+                else:
+                    self._refuse_no_array()
+            else:
+                self._skip(key)
+            if self._expect(b",", b"}") == b"}":
+                return
+
+    def _is_wanted(self, key: str, path: tuple[str, ...] | None) -> bool:
+        if path:
+            return key == path[0]
+        if self._only is not None:
+            return key == self._only
+        return self._peek() == b"[" and self._array_of_objects()
+
+    def _claim_array(self, key: str) -> None:
+        if self._found:
+            raise Refused(
+                "json.records",
+                f"Source {self._source} holds a second array of records, {key!r}.",
+                expected="one array of records",
+                remedy="Name the array in `source.records` of the registry entry.",
+                source_id=self._source,
+            )
+        self._found = True
+
+    def _array_of_objects(self) -> bool:
+        """Whether the array at hand begins with an object; an empty one is remembered, it may be all there is."""
+        while True:
+            after = _BLANK.match(self._buf, self._pos + 1).end()  # type: ignore[union-attr]
+            if after < len(self._buf):
+                self._empty = self._empty or self._buf[after : after + 1] == b"]"
+                return self._buf[after : after + 1] == b"{"
+            if not self._fill():
+                self._fail("the document ends early")
+
+    def _key(self) -> str:
+        if self._peek() != b'"':
+            self._fail("expected a member name")
+        return str(self._decoded(self._string()))
+
+    def _string(self) -> bytes:
+        """The string token at hand; `_fill` keeps what is not consumed, so its start stays in the buffer."""
+        while (match := _STRING.match(self._buf, self._pos)) is None:
+            if not self._fill(len(self._buf) - self._pos):
+                self._fail("a string is not closed")
+        self._pos = match.end()
+        return match.group()
+
+    def _skip(self, key: str) -> None:
+        """Pass over one value; checked and kept under `key` when it is small."""
+        head = self._peek()
+        if head == b'"':
+            text = self._string()
+        elif head in (b"{", b"["):
+            text = self._container()
+        else:
+            text = self._scalar()
+        if text:
+            self._decoded(text)
+            self.members.setdefault(key, text)
+
+    def _scalar(self) -> bytes:
+        while (match := _SCALAR.match(self._buf, self._pos)) is not None and match.end() == len(self._buf) and self._fill():
+            pass
+        if match is None:
+            self._fail("expected a value")
+        self._pos = match.end()
+        return match.group()
+
+    def _container(self) -> bytes:
+        """Pass over an object or array of any size without recursion; its text, or nothing when it is large."""
+        kept: list[bytes] = []
+        size = depth = 0
+        while True:
+            match = _MARK.search(self._buf, self._pos)
+            end = match.start() if match else len(self._buf)
+            piece, self._pos = self._buf[self._pos : end], end
+            if match is None:
+                if not self._fill():
+                    self._fail("the document ends early")
+            elif match.group() == b'"':
+                piece += self._string()
+            else:
+                piece, self._pos = piece + match.group(), end + 1
+                depth += 1 if match.group() in b"{[" else -1
+            size += len(piece)
+            if size <= _KEEP:
+                kept.append(piece)
+            if depth > _MAX_DEPTH:
+                self._refuse_depth()
+            if depth == 0:
+                return b"".join(kept) if size <= _KEEP else b""
+
+    def _decoded(self, text: bytes) -> Any:
+        try:
+            return msgspec.json.decode(text)
+        except RecursionError:
+            self._refuse_depth()
+        except msgspec.DecodeError as error:
+            self._fail(str(error))
+
+    # -- the records
+
+    def _array(self, decode: Callable[[bytes], list[Any]]) -> Iterator[Slab]:
+        self._expect(b"[")
+        if self._peek() == b"]":
+            self._pos += 1
+            return
+        while True:
+            guess = self._guess() if self._guessing else 0
+            if guess:
+                data = self._buf[self._pos : guess]
+                items = _try(decode, data)
+                if items is not None:
+                    yield Slab(items, [], data)
+                    self._pos = guess + _skip_comma(self._buf, guess)
+                    continue
+            commas, close = _structure(self._buf[self._pos :])
+            if guess and guess - self._pos not in commas:
+                self._guessing = False  # this document nests `},{`: guessing would fail at every block
+            if close < 0 and not len(commas):
+                if not self._fill(max(1, len(self._buf) - self._pos)):
+                    self._fail_at_end()
+                continue
+            end = close if close >= 0 else int(commas[-1])
+            if close >= 0 and self._buf[self._pos + close] != ord("]"):
+                self.fail_at(self._base + self._pos + close, "expected ]")
+            yield self._exact(decode, self._buf[self._pos : self._pos + end], commas[commas < end])
+            self._pos += end + 1
+            if close >= 0:
+                return
+
+    def _guess(self) -> int:
+        """Where, in the buffer, the last record that is certainly not the last of the array seems to end; 0 when there is none."""
+        if len(self._buf) - self._pos < _KEEP:
+            self._fill()
+        window, size = 1 << 15, len(self._buf)
+        while True:
+            start = max(self._pos, size - window)
+            found = [m.start() for m in _BOUNDARY.finditer(self._buf, start)]
+            if found:
+                return found[-1] + 1
+            if start == self._pos:
+                return 0
+            window *= 8
+
+    def _exact(self, decode: Callable[[bytes], list[Any]], data: bytes, commas: "np.ndarray[Any, Any]") -> Slab:
+        items = _try(decode, data)
+        if items is not None:
+            return Slab(items, [], data)
+        cuts = [-1, *commas.tolist(), len(data)]
+        texts = [data[a + 1 : b].strip() for a, b in pairwise(cuts)]
+        if not all(texts):
+            self._fail("a record is missing between two commas")
+        return Slab(None, texts, data)
+
+    def _looks_like_lines(self) -> bool:
+        """Whether the first line is a whole JSON object and another one follows."""
+        line, newline, rest = self._buf[self._pos :].partition(b"\n")
+        if not newline or not rest.lstrip().startswith(b"{"):
+            return False
+        try:
+            return isinstance(msgspec.json.decode(line), dict)
+        except (msgspec.DecodeError, RecursionError):
+            return False
+
+    def _lines(self, decode: Callable[[bytes], list[Any]]) -> Iterator[Slab]:
+        while True:
+            end = self._buf.rfind(b"\n", self._pos) + 1 if not self._eof else len(self._buf)
+            if end <= self._pos:
+                if self._eof:
+                    return
+                self._fill(max(1, len(self._buf) - self._pos))
+                continue
+            texts = [line for line in self._buf[self._pos : end].split(b"\n") if line and not line.isspace()]
+            if texts:
+                data = b",".join(texts)
+                items = _try(decode, data)
+                yield Slab(items, texts, data) if items is None or len(items) == len(texts) else Slab(None, texts, data)
+            self._pos = end
+
+    # -- refusals
+
+    def _fail(self, why: str) -> NoReturn:
+        self.fail_at(self._base + self._pos, why)
+
+    def _fail_at_end(self) -> NoReturn:
+        # 20,000 open brackets and a truncated file look alike from here; the depth tells them apart
+        if _deepest(self._buf[self._pos :]) > _MAX_DEPTH:
+            self._refuse_depth()
+        self.fail_at(self._base + len(self._buf), "the document ends inside the array of records; it was probably cut off")
+
+    def fail_at(self, offset: int, why: str) -> NoReturn:
+        """Refuse the document for a syntax error at a byte offset."""
+        raise Refused(
+            "json.syntax",
+            f"Source {self._source} is not valid JSON at byte {offset}: {why}.",
+            expected="one complete JSON document",
+            remedy="The capture may be truncated; fetch it again, and report it upstream if it stays broken.",
+            source_id=self._source,
+            offset=offset,
+        )
+
+    def fail_record(self, text: bytes, place: int, why: str) -> NoReturn:
+        """Refuse the document for a record that is not JSON at all, `place` bytes into its text."""
+        self.fail_at(self._base + max(self._buf.find(text, self._pos), self._pos) + place, why)
+
+    def _refuse_depth(self) -> NoReturn:
+        refuse_depth(self._source)
+
+    def _refuse_no_array(self) -> NoReturn:
+        where = ".".join(self._path) if self._path else self._only or "an array of objects"
+        raise Refused(
+            "json.records" if self._only is None else "geojson.features",
+            f"Source {self._source} holds no array of records at {where}.",
+            expected="a JSON array, an object with one array of objects, or one object per line"
+            if self._only is None
+            else "a FeatureCollection",
+            remedy="Look at the captured bytes (it may be an error message); name the array in `source.records` if it is nested.",
+            source_id=self._source,
+        )
+
+
+def refuse_depth(source_id: str) -> NoReturn:
+    """Refuse a document that nests deeper than any data does."""
+    raise Refused(
+        "json.depth",
+        f"Source {source_id} nests arrays or objects too deeply to be data.",
+        expected=f"at most {_MAX_DEPTH} levels",
+        remedy="Report it upstream; such a document is usually an attack or a bug.",
+        source_id=source_id,
+    )
+
+
+def _try(decode: Callable[[bytes], list[Any]], data: bytes) -> list[Any] | None:
+    try:
+        return decode(b"[" + data + b"]")
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def _skip_comma(buf: bytes, at: int) -> int:
+    match = _BOUNDARY.match(buf, at - 1)
+    assert match is not None
+    return len(match.group(1))
+
+
+def _structure(text: bytes) -> tuple["np.ndarray[Any, Any]", int]:
+    """Positions of the commas between records, and of the bracket that closes their array (-1 when it is further on)."""
+    plain = _ESCAPE.sub(b"__", text) if b"\\" in text else text
+    chars = np.frombuffer(plain, np.uint8)
+    outside = np.cumsum(chars == ord('"'), dtype=np.uint8) & 1 == 0  # wraps at 256, which keeps the parity
+    depth = np.cumsum(_DEPTH[chars] * outside, dtype=np.int32)
+    closed = np.flatnonzero(depth < 0)
+    close = int(closed[0]) if len(closed) else -1
+    limit = close if close >= 0 else len(chars)
+    commas = np.flatnonzero((chars[:limit] == ord(",")) & (depth[:limit] == 0) & outside[:limit])
+    return commas, close
+
+
+def _deepest(text: bytes) -> int:
+    chars = np.frombuffer(text, np.uint8)
+    return int(np.cumsum(_DEPTH[chars], dtype=np.int32).max(initial=0))
+
+
+def _pieces(data: bytes) -> list[bytes]:
+    commas, _ = _structure(data)
+    cuts = [-1, *commas.tolist(), len(data)]
+    return [data[a + 1 : b].strip() for a, b in pairwise(cuts)]

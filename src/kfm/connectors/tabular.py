@@ -1,0 +1,155 @@
+"""CSV as the csv module means it (quotes, line ends inside cells), read in blocks with exact line numbers."""
+
+import csv
+import io
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import NamedTuple, NoReturn
+
+from kfm.connectors.base import InputFile, Refused
+from kfm.connectors.geometry import Problem
+from kfm.connectors.rows import Batch, Loose
+from kfm.connectors.text import text_blocks
+
+__all__ = ["CsvReader"]
+
+# A NUL never reaches us (the text reader refuses it), so a line of one shows whether a quote was open when the block ended.
+_END = "\x00"
+_MAX_CELL = 16 << 20
+_DELIMITERS = ",;\t|"
+
+
+class _Chunk(NamedTuple):
+    rows: list[list[str]]
+    starts: list[int]  # first line of each row
+    ends: list[int]  # last line of each row
+    text: str
+    first: int  # number of the first line of `text`
+    next: int  # number of the line after the last row
+
+    def raw(self, index: int) -> str:
+        lines = io.StringIO(self.text, newline="")
+        return "".join(islice(lines, self.starts[index] - self.first, self.ends[index] - self.first + 1)).rstrip("\r\n")
+
+
+class CsvReader:
+    """One CSV file with a header line."""
+
+    def __init__(self, source: InputFile, encoding: str | None) -> None:
+        self._source, self._encoding = source, encoding
+        self.source_id = source.source_id
+        self.warnings: set[str] = set()
+
+    def loose(self) -> Iterator[list[Loose]]:
+        """Rows as dicts of text; an empty cell is None."""
+        for header, chunk in self._chunks():
+            yield [self._loose(header, chunk, i) for i in range(len(chunk.rows))]
+
+    def _loose(self, header: list[str], chunk: _Chunk, index: int) -> Loose:
+        cells = chunk.rows[index]
+        if len(cells) != len(header):
+            return Loose(chunk.starts[index], lambda: chunk.raw(index), None, _ragged(cells, header))
+        return Loose(chunk.starts[index], lambda: chunk.raw(index), {k: v or None for k, v in zip(header, cells)})
+
+    def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:
+        """Rows as columns of text."""
+        wanted = set(names)
+        for header, chunk in self._chunks():
+            rows, bad = chunk.rows, {}
+            if set(map(len, rows)) != {len(header)}:
+                bad = {i: _ragged(r, header) for i, r in enumerate(rows) if len(r) != len(header)}
+                rows = [r if i not in bad else [""] * len(header) for i, r in enumerate(rows)]
+            columns = dict(zip(header, zip(*rows)))
+            unknown = tuple(h for h in header if h not in wanted)
+            known = {k: v for k, v in columns.items() if k in wanted}
+            yield Batch(self.source_id, len(rows), known, chunk.starts.__getitem__, chunk.raw, bad, unknown, cells=True)
+
+    def _chunks(self) -> Iterator[tuple[list[str], _Chunk]]:
+        csv.field_size_limit(_MAX_CELL)
+        header: list[str] = []
+        for chunk in self._parsed():
+            if not header and chunk.rows:
+                header = self._header(chunk.rows.pop(0))
+                chunk.starts.pop(0), chunk.ends.pop(0)
+            if chunk.rows:
+                yield header, chunk
+
+    def _parsed(self) -> Iterator[_Chunk]:
+        """Blocks cut after a line end outside quotes; what is left open is held for the next block."""
+        held, line, delimiter = "", 1, ""
+        for block in chain(text_blocks(self._source, "csv", self._encoding), (None,)):
+            final = block is None
+            held += block or ""
+            cut = len(held) if final else held.rfind("\n") + 1 or held.rfind("\r", 0, -1) + 1
+            if not cut:
+                continue
+            delimiter = delimiter or _delimiter(held)
+            chunk, used = self._parse(held[:cut], line, delimiter)
+            if final and used < cut:
+                self._refuse_syntax("the file ends inside a quoted cell", chunk.ends[-1] + 1 if chunk.ends else line)
+            yield chunk
+            line, held = chunk.next, held[used:]
+            if len(held) > 2 * _MAX_CELL:
+                self._refuse_syntax("a quoted cell never ends", line)
+
+    def _parse(self, text: str, first: int, delimiter: str) -> tuple[_Chunk, int]:
+        """The whole rows of `text` and how much of it they take."""
+        closing = _END if text.endswith(("\n", "\r")) else "\n" + _END
+        text += closing
+        rows, ends = self._rows(text, first, delimiter)
+        closed = rows.pop() == [_END]
+        total = ends.pop()
+        count = total - 1 if closed else ends[-1] if ends else 0
+        used = len(text) - len(closing) if closed else sum(map(len, islice(io.StringIO(text, newline=""), count)))
+        starts = [first, *(first + e for e in ends)][: len(ends)]
+        if [] in rows:  # blank lines are no records
+            full = [i for i, row in enumerate(rows) if row]
+            rows, starts, ends = [rows[i] for i in full], [starts[i] for i in full], [ends[i] for i in full]
+        return _Chunk(rows, starts, [first + e - 1 for e in ends], text, first, first + count), used
+
+    def _rows(self, text: str, first: int, delimiter: str) -> tuple[list[list[str]], list[int]]:
+        """Rows and the line, counted from 1, each ends on."""
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        try:
+            rows = list(reader)
+            if len(rows) == reader.line_num:  # no line end inside a cell
+                return rows, list(range(1, len(rows) + 1))
+            reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+            return rows, [reader.line_num for _ in reader]
+        except csv.Error as error:
+            self._refuse_syntax(str(error), first + reader.line_num - 1)
+
+    def _header(self, cells: list[str]) -> list[str]:
+        names = [c.strip() for c in cells]
+        twice = sorted({n for n in names if names.count(n) > 1 and n})
+        if twice or not all(names):
+            what = f"names {', '.join(map(repr, twice))} twice" if twice else f"has no name for column {names.index('') + 1}"
+            raise Refused(
+                "csv.header",
+                f"The header of source {self.source_id} {what}.",
+                expected="one distinct name per column",
+                remedy="Report it upstream, or rename the columns in a connector.",
+                source_id=self.source_id,
+                columns=twice,
+            )
+        return names
+
+    def _refuse_syntax(self, why: str, line: int) -> NoReturn:
+        raise Refused(
+            "csv.syntax",
+            f"Source {self.source_id} is not valid CSV from line {line} on: {why}.",
+            expected="quotes that open and close",
+            remedy="The capture may be truncated; fetch it again, and report it upstream if it stays broken.",
+            source_id=self.source_id,
+            line=line,
+        )
+
+
+def _ragged(cells: list[str], header: list[str]) -> Problem:
+    return "csv.columns", f"the row has {len(cells)} cells, the header has {len(header)}"
+
+
+def _delimiter(text: str) -> str:
+    """The separator most frequent in the header line."""
+    head = text.lstrip("\r\n").split("\n", 1)[0].split("\r", 1)[0]
+    return max(_DELIMITERS, key=head.count)

@@ -1,0 +1,158 @@
+"""Reads a captured file in blocks and refuses what is plainly not the promised text."""
+
+import codecs
+from collections.abc import Iterator
+from pathlib import Path
+
+from kfm.connectors.base import InputFile, Refused
+
+__all__ = ["BLOCK", "text_blocks", "utf8_blocks"]
+
+BLOCK = 4 << 20  # decoded JSON takes about ten times this while a block is worked on
+
+_MAGIC = (
+    (b"PK\x03\x04", "a zip archive"),
+    (b"\x1f\x8b", "gzip data"),
+    (b"%PDF", "a PDF document"),
+    (b"PAR1", "a Parquet file"),
+    (b"BZh", "bzip2 data"),
+    (b"\x28\xb5\x2f\xfd", "zstd data"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (b"SQLite format 3\x00", "a SQLite database"),
+)
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16: its mark begins with UTF-16's
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_UTF8 = {"utf-8", "utf-8-sig", "ascii"}
+
+
+def utf8_blocks(source: InputFile, expected: str, encoding: str | None) -> Iterator[bytes]:
+    """The file as valid UTF-8 without a byte order mark; a character may be cut between two blocks."""
+    codec = _codec(encoding)
+    if codec not in _UTF8:
+        for text in text_blocks(source, expected, encoding):
+            yield text.encode("utf-8", "surrogatepass")
+        return
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    cut = False  # inside a character
+    for offset, block in _raw_blocks(source, expected, encoding):
+        if cut or not block.isascii():
+            _decode(decoder, block, offset, source, encoding)
+            cut = decoder.getstate()[0] != b""
+        yield block
+    _decode(decoder, b"", -1, source, encoding, final=True)
+
+
+def text_blocks(source: InputFile, expected: str, encoding: str | None) -> Iterator[str]:
+    """The file as text without a byte order mark."""
+    codec = _codec(encoding)
+    decoder = codecs.getincrementaldecoder("utf-8" if codec in _UTF8 else codec)()
+    first = True
+    for offset, block in _raw_blocks(source, expected, encoding):
+        text = _decode(decoder, block, offset, source, encoding)
+        if first and text:
+            first = False
+            text = text.removeprefix("\ufeff")
+            _refuse_markup(text[:512].encode("utf-8", "replace"), source, expected)
+        yield text
+    yield _decode(decoder, b"", -1, source, encoding, final=True)
+
+
+def _codec(encoding: str | None) -> str:
+    try:
+        return codecs.lookup(encoding or "utf-8").name
+    except LookupError:
+        raise Refused(
+            "encoding",
+            f"The registry declares the encoding {encoding!r}, which does not exist.",
+            expected="an encoding Python knows, such as latin-1, cp1252 or utf-16",
+            remedy="Correct `source.encoding` in the registry entry.",
+        ) from None
+
+
+def _raw_blocks(source: InputFile, expected: str, encoding: str | None) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes) of each block, the first one sniffed and without its UTF-8 mark."""
+    offset, wide = 0, _codec(encoding).startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
+    with Path(source.path).open("rb", buffering=0) as file:
+        while block := file.read(BLOCK):
+            size = len(block)
+            if offset == 0:
+                block = _sniff(block, source, expected, declared=encoding is not None)
+            if not wide and b"\0" in block:
+                _refuse_encoding(source, f"a NUL byte at byte {offset + block.index(0)}", "utf-16 or utf-32, whichever it is")
+            yield offset + size - len(block), block
+            offset += size
+    if offset == 0:
+        raise Refused(
+            "empty",
+            f"Source {source.source_id} is empty: 0 bytes.",
+            expected="at least one record",
+            remedy="Nothing is published from it; look at what upstream sends and run again.",
+            source_id=source.source_id,
+        )
+
+
+def _sniff(block: bytes, source: InputFile, expected: str, *, declared: bool) -> bytes:
+    for magic, what in _MAGIC:
+        if block.startswith(magic):
+            raise Refused(
+                "format",
+                f"Source {source.source_id} is {what}.",
+                expected=f"{expected} text",
+                remedy="Point the registry at the text file itself, or correct `source.format`.",
+                source_id=source.source_id,
+            )
+    if not declared:
+        for mark, name in _MARKS:
+            if block.startswith(mark):
+                _refuse_encoding(source, f"a {name.upper()} byte order mark", name)
+    block = block.removeprefix(codecs.BOM_UTF8)
+    _refuse_markup(block, source, expected)
+    return block
+
+
+def _refuse_markup(head: bytes, source: InputFile, expected: str) -> None:
+    start = head[:512].lstrip()
+    if start.startswith(b"<"):
+        raise Refused(
+            "html",
+            f"Source {source.source_id} begins with {start[:24].decode('utf-8', 'replace')!r}: a web page or XML, probably an error page.",
+            expected=f"{expected} text",
+            remedy="Open the address in a browser to see what upstream says, then run again.",
+            source_id=source.source_id,
+        )
+    if expected == "csv" and start[:1] in (b"{", b"["):
+        raise Refused(
+            "format",
+            f"Source {source.source_id} begins with {start[:24].decode('utf-8', 'replace')!r}: JSON, perhaps an error message.",
+            expected="a CSV header line",
+            remedy="Look at the captured bytes; correct the address or `source.format`.",
+            source_id=source.source_id,
+        )
+
+
+def _decode(
+    decoder: codecs.IncrementalDecoder, block: bytes, offset: int, source: InputFile, encoding: str | None, *, final: bool = False
+) -> str:
+    held = len(decoder.getstate()[0])
+    try:
+        return decoder.decode(block, final)
+    except UnicodeError as error:
+        at = f" at byte {offset - held + error.start}" if offset >= 0 and isinstance(error, UnicodeDecodeError) else ""
+        if encoding is not None and _codec(encoding) not in _UTF8:
+            _refuse_encoding(source, f"bytes that are not {encoding}{at}", "the encoding the file is really in")
+        _refuse_encoding(source, f"bytes that are not UTF-8{at}", "latin-1 or cp1252 if the publisher uses Western European text")
+    raise AssertionError("unreachable")
+
+
+def _refuse_encoding(source: InputFile, what: str, suggestion: str) -> None:
+    raise Refused(
+        "encoding",
+        f"Source {source.source_id} holds {what}.",
+        expected="UTF-8, or the encoding named in the registry",
+        remedy=f"Declare `encoding:` under `source:` in the registry entry ({suggestion}).",
+        source_id=source.source_id,
+    )

@@ -1,0 +1,583 @@
+"""The transform itself: read, type, judge each row, write one table. Runs in the child, or inline in tests."""
+
+import gc
+import importlib.util
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
+from kfm.connectors.geojson import FEATURE_ID, GEOMETRY, GeoJsonReader, JsonReader
+from kfm.connectors.geometry import GeoColumn, encode
+from kfm.connectors.keys import Duplicates, KeyFile
+from kfm.connectors.rejects import Rejects
+from kfm.connectors.rows import Batch, Loose, Reader, Row, batch_of
+from kfm.connectors.tabular import CsvReader
+from kfm.connectors.values import (
+    ARROW,
+    cells_fit,
+    cells_kind,
+    cells_text,
+    join_kinds,
+    moment,
+    type_cells,
+    type_values,
+    value_kinds,
+    values_fit,
+)
+from kfm.connectors.writer import Extent, TableWriter, arrow_schema
+from kfm.model.dataset import Column
+
+__all__ = ["Context", "transform"]
+
+_SAMPLE = 10_000  # records looked at before the first pass when no schema is given
+_LATITUDE, _LONGITUDE = {"lat", "latitude"}, {"lon", "lng", "longitude"}
+_DAY_US = 86_400_000_000
+
+
+class _Widen(Exception):
+    """The types inferred from the first records do not hold for a later one."""
+
+
+class Context:
+    """What connector code is given: nothing in it can write outside `scratch` or reach a store."""
+
+    def __init__(self, job: TransformJob, scratch: Path, emit: Callable[[dict[str, Any]], None], fetch: Callable[[str], Path]) -> None:
+        self.dataset_id = job.dataset_id
+        self.window = (job.since, job.until)
+        self.scratch = scratch
+        self._emit, self._fetch = emit, fetch
+        self._fetched: dict[str, Path] = {}  # a second pass over the rows must see the same bytes
+
+    def log(self, event: str, **fields: Any) -> None:
+        """One event for the run's log."""
+        self._emit({"op": "log", "event": event, "fields": msgspec.to_builtins(fields, str_keys=True)})
+
+    def fetch(self, url: str) -> Path:
+        """A file the parent fetched under the dataset's rules."""
+        if url not in self._fetched:
+            self._fetched[url] = self._fetch(url)
+        return self._fetched[url]
+
+
+def transform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], fetch: Callable[[str], Path]) -> TransformResult:
+    """Turn the job's inputs into `scratch/<artifact>`. Raises `Refused` when the whole capture cannot be taken."""
+    hook = _load_connector(job.connector) if job.connector else None
+    context = Context(job, scratch, emit, fetch)
+    collecting = gc.isenabled()
+    if hook is None:
+        gc.disable()  # our own rows hold no cycles, and collections over millions of them take a third of the time
+    try:
+        return _transform(job, scratch, _Feed(job, hook, context), emit)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _transform(job: TransformJob, scratch: Path, feed: "_Feed", emit: Callable[[dict[str, Any]], None]) -> TransformResult:
+    if job.schema:
+        return _Pass(job, scratch, job.schema, emit).run(feed)
+    # One pass suffices when the first records show every column and its type. When a later one does not fit,
+    # all are looked at and the work starts over: types never depend on where the sample ended.
+    columns, unproven = _infer(job, feed, _SAMPLE)
+    try:
+        return _Pass(job, scratch, columns, emit, provisional=True, unproven=unproven).run(feed)
+    except _Widen:
+        columns, _ = _infer(job, feed, None)
+        return _Pass(job, scratch, columns, emit).run(feed)
+
+
+def _load_connector(path: str) -> Callable[[Context, Iterator[Row]], Iterable[Row]] | None:
+    spec = importlib.util.spec_from_file_location("kfm_workspace_connector", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickling look a class's module up
+    spec.loader.exec_module(module)
+    hook: Callable[[Context, Iterator[Row]], Iterable[Row]] | None = getattr(module, "transform", None)
+    return hook
+
+
+# -- reading
+
+
+class _Tally:
+    """Rows into and out of connector code during one pass."""
+
+    def __init__(self) -> None:
+        self.read = self.passed = self.returned = 0
+
+
+class _Feed:
+    """All inputs of a job, readable any number of times."""
+
+    def __init__(self, job: TransformJob, hook: Callable[[Context, Iterator[Row]], Iterable[Row]] | None, context: Context) -> None:
+        self._hook, self._context = hook, context
+        self.hooked = hook is not None
+        self.cells = job.format == "csv"
+        geometry = next((c.name for c in job.schema if c.type == "geometry"), GEOMETRY)
+        self.geometry = geometry if job.format == "geojson" else None
+        self.readers: list[Reader] = [_reader(job, i, geometry) for i in range(len(job.inputs))]
+        self.tally = _Tally()
+
+    def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:
+        """Every record as columns."""
+        self.tally = _Tally()
+        if self.hooked:
+            for rows in self._hooked(self.tally):
+                yield batch_of(self.readers[-1].source_id, rows, names)
+            return
+        for reader in self.readers:
+            for batch in reader.batches(names):
+                self.tally.read += batch.size
+                yield batch
+
+    def loose(self) -> Iterator[list[Loose]]:
+        """Every record as a dict, after connector code."""
+        if self.hooked:
+            yield from self._hooked(_Tally())
+            return
+        for reader in self.readers:
+            yield from reader.loose()
+
+    def _hooked(self, tally: _Tally) -> Iterator[list[Loose]]:
+        assert self._hook is not None
+        spoilt: list[Loose] = []
+        last = [0]
+
+        def inward() -> Iterator[Row]:
+            for reader in self.readers:
+                for block in reader.loose():
+                    for record in block:
+                        tally.read += 1
+                        last[0] = record.line
+                        if record.row is None:
+                            spoilt.append(record)
+                            continue
+                        tally.passed += 1
+                        yield record.row
+
+        def outward() -> Iterator[Loose]:
+            for row in self._hook(self._context, inward()):  # type: ignore[misc]
+                if not isinstance(row, dict):
+                    raise TypeError(f"transform() must yield dicts, got {type(row).__name__}")
+                tally.returned += 1
+                yield Loose(last[0], lambda row=row: _shown(row), row)  # type: ignore[misc]
+
+        rows = outward()
+        while chunk := list(islice(rows, 8192)):
+            yield [*spoilt, *chunk]
+            spoilt.clear()
+        if spoilt:
+            yield list(spoilt)
+
+
+def _reader(job: TransformJob, index: int, geometry: str) -> Reader:
+    source = job.inputs[index]
+    if job.format == "csv":
+        return CsvReader(source, job.encoding)
+    if job.format == "json":
+        return JsonReader(source, job.encoding, job.records)
+    return GeoJsonReader(source, job.encoding, geometry)
+
+
+def _shown(row: Row) -> str:
+    try:
+        return msgspec.json.encode(row).decode()
+    except (TypeError, UnicodeEncodeError):
+        return repr(row)
+
+
+def _infer(job: TransformJob, feed: _Feed, limit: int | None) -> tuple[tuple[Column, ...], set[str]]:
+    """Columns in order of first appearance with the narrowest type that holds their values, and those that held none."""
+    kinds: dict[str, set[str]] = {}
+    seen = 0
+    for rows in feed.loose():
+        values: dict[str, list[Any]] = {}
+        for record in rows[: None if limit is None else limit - seen]:
+            for name, value in (record.row or {}).items():
+                held = values.setdefault(name, [])
+                if value is not None:
+                    held.append(value)
+        for name, held in values.items():
+            kinds.setdefault(name, set()).update(_kinds(job, feed, name, held))
+        seen += len(rows)
+        if limit is not None and seen >= limit:
+            break
+    if feed.geometry in kinds:
+        kinds[feed.geometry] = kinds.pop(feed.geometry)  # geometry comes last
+    columns = tuple(Column(name=name, type=join_kinds(k) if k else "string") for name, k in kinds.items())  # type: ignore[arg-type]
+    return columns, {name for name, k in kinds.items() if not k}
+
+
+def _kinds(job: TransformJob, feed: _Feed, name: str, values: list[Any]) -> set[str]:
+    if name == feed.geometry:
+        return {"geometry"}
+    if name == FEATURE_ID and job.format == "geojson":
+        return {"string"}
+    if not values:
+        return set()
+    if feed.cells and set(map(type, values)) == {str}:
+        return cells_kind(name, values, is_key=name in job.business_key)
+    return value_kinds(values)
+
+
+# -- judging and writing
+
+
+class _Window(NamedTuple):
+    column: str
+    since: int | None
+    until: int | None
+
+
+class _Pass:
+    """One pass over the records with fixed columns."""
+
+    def __init__(
+        self,
+        job: TransformJob,
+        scratch: Path,
+        columns: tuple[Column, ...],
+        emit: Callable[[dict[str, Any]], None],
+        *,
+        provisional: bool = False,
+        unproven: set[str] = frozenset(),  # type: ignore[assignment]
+    ) -> None:
+        self.job, self.scratch, self.columns, self._emit = job, scratch, columns, emit
+        self._provisional, self._unproven = provisional, unproven
+        self._names = tuple(c.name for c in columns)
+        self._arrow = arrow_schema(columns)
+        self._window = _window_of(job, columns)
+        self._geometry = next((c.name for c in columns if c.type == "geometry"), None)
+        self._extent = Extent()
+        self._rejects = Rejects(scratch / (job.artifact.rsplit(".", 1)[0] + ".quarantine.jsonl"))
+        self._dropped: Counter[str] = Counter()
+        self._filled: set[str] = set()  # columns that held a value somewhere
+        self._warnings: dict[str, None] = {}
+        self._next_progress = 0.0
+
+    def run(self, feed: _Feed) -> TransformResult:
+        """Read everything, write the table, settle the books."""
+        self._check_keys(feed)
+        path = self.scratch / self.job.artifact
+        writer = TableWriter(path, self.columns, self.job.business_key)
+        keys = KeyFile(self.scratch) if self.job.business_key else None
+        try:
+            for batch in feed.batches(self._names):
+                self._take(batch, writer, keys)
+                self._progress(batch.source_id, feed.tally.read)
+            self._rejects.close()
+            self._judge_whole(feed)
+            content_id, profile = writer.close(self._geo())
+            found = keys.resolve(path, self.job.business_key) if keys else None
+            if found:
+                writer = self._without_duplicates(path, found)
+                content_id, profile = writer.close(self._geo())
+        finally:
+            self._rejects.close()
+            writer.abandon()
+            if keys:
+                keys.remove()
+        return TransformResult(
+            artifact=self.job.artifact,
+            books=self._books(feed, writer.rows),
+            schema=self.columns,
+            content_id=content_id,
+            profile=profile,
+            bbox=self._extent.bbox,
+            geometry_types=tuple(sorted(self._extent.types)),
+            quarantine=self._rejects.path.name if self._rejects.total else None,
+            warnings=(*self._warnings, *sorted(w for r in feed.readers for w in r.warnings)),
+        )
+
+    def _geo(self) -> tuple[str, Extent] | None:
+        return (self._geometry, self._extent) if self._geometry else None
+
+    def _progress(self, source_id: str, read: int) -> None:
+        now = time.monotonic()
+        if now >= self._next_progress:
+            self._next_progress = now + 0.5
+            self._emit({"op": "progress", "source_id": source_id, "read": read, "quarantined": self._rejects.total})
+
+    def _take(self, batch: Batch, writer: TableWriter, keys: KeyFile | None) -> None:
+        if batch.unknown:
+            self._refuse_unknown(batch)
+        arrays, geo = self._typed(batch)
+        bad = batch.bad
+        if self._provisional and any(rule == "type" for rule, _ in bad.values()):
+            raise _Widen
+        outside = self._outside(arrays, bad)
+        self._check_rows(batch, arrays)
+        if outside is not None:
+            for i in np.flatnonzero(outside).tolist():
+                bad.pop(i, None)  # not asked for, so its other faults do not matter
+        for i in sorted(bad):
+            self._rejects.add(batch.source_id, batch.line(i), bad[i], batch.raw(i))
+        if bad or outside is not None:
+            keep = np.ones(batch.size, np.bool_) if outside is None else ~outside
+            keep[list(bad)] = False
+            mask = pa.array(keep)
+            arrays = [a.filter(mask) for a in arrays]
+            geo = geo.kept(keep) if geo else None
+        if geo is not None:
+            self._extent.add(geo)
+        table = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+        writer.add(table)
+        if keys is not None and table.num_rows:
+            keys.add([table.column(k) for k in self.job.business_key])
+
+    def _typed(self, batch: Batch) -> tuple[list["pa.Array"], GeoColumn | None]:
+        arrays: list[pa.Array] = []
+        geo: GeoColumn | None = None
+        for column in self.columns:
+            values: Any = batch.columns.get(column.name)
+            if values is None:
+                self._missing(column, batch.source_id)
+                arrays.append(pa.nulls(batch.size, ARROW[column.type]))
+                continue
+            if batch.cells:
+                values = cells_text(values)
+            if self._provisional:
+                self._check_provisional(column, values, cells=batch.cells)
+            if column.type == "geometry":
+                shapes = values.to_pylist() if batch.cells else values
+                column_geo = encode(shapes, column.name, batch.bad)
+                geo = column_geo if column.name == self._geometry else geo
+                array = column_geo.wkb
+            else:
+                array = (type_cells if batch.cells else type_values)(column, values, batch.bad)
+            if array.null_count < len(array):
+                self._filled.add(column.name)
+            arrays.append(array)
+        return arrays, geo
+
+    def _check_provisional(self, column: Column, values: Any, *, cells: bool) -> None:
+        """Whether looking at these values too would have given the column its type."""
+        if column.type == "geometry":
+            return
+        if column.name in self._unproven:
+            fits = values.null_count == len(values) if cells else all(v is None for v in values)
+        elif cells:
+            fits = column.type == "string" or cells_fit(column, values)
+        else:
+            fits = values_fit(column, values)
+        # a feature's id is text whatever it was written as
+        if not fits and not (column.name == FEATURE_ID and self.job.format == "geojson"):
+            raise _Widen
+
+    def _outside(self, arrays: list["pa.Array"], bad: dict[int, Any]) -> Any:
+        """A mask of the rows outside the window, or None when none is."""
+        if self._window is None:
+            return None
+        column = self._names.index(self._window.column)
+        times = _microseconds(arrays[column], self.columns[column].type)
+        outside = np.zeros(len(times), np.bool_)
+        known = times.is_valid().to_numpy(zero_copy_only=False)
+        stamps = times.fill_null(0).to_numpy()
+        if self._window.since is not None:
+            outside |= stamps < self._window.since
+        if self._window.until is not None:
+            outside |= stamps >= self._window.until
+        outside &= known
+        for i in np.flatnonzero(~known).tolist():
+            bad.setdefault(i, ("time.missing", f"{self._window.column}: no time, so the row cannot be placed in the window"))
+        if not outside.any():
+            return None
+        self._dropped["outside-window"] += int(outside.sum())
+        return outside
+
+    def _check_rows(self, batch: Batch, arrays: list["pa.Array"]) -> None:
+        bad = batch.bad
+        for column, array in zip(self.columns, arrays):
+            if array.null_count and (not column.nullable or column.name in self.job.business_key):
+                is_key = column.name in self.job.business_key
+                problem = ("key.missing" if is_key else "null", f"{column.name}: no value")
+                for i in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist():
+                    bad.setdefault(i, problem)
+            limit = _limit(column)
+            if limit is not None:
+                self._check_limit(column, array, limit, bad)
+
+    def _check_limit(self, column: Column, array: "pa.Array", limit: int, bad: dict[int, Any]) -> None:
+        ends = pc.min_max(array)
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        if low is None or (low >= -limit and high <= limit):
+            return
+        for i, value in enumerate(array.to_pylist()):
+            if value is not None and not -limit <= value <= limit:
+                bad.setdefault(i, ("geometry.range", f"{column.name}: {value:g} lies outside -{limit}..{limit}"))
+
+    # -- the whole capture
+
+    def _books(self, feed: _Feed, written: int) -> Books:
+        tally = feed.tally
+        read = tally.read
+        if feed.hooked:
+            read += max(0, tally.returned - tally.passed)
+            self._dropped["connector"] += max(0, tally.passed - tally.returned)
+        dropped = {rule: n for rule, n in sorted(self._dropped.items()) if n}
+        books = Books(read=read, written=written, quarantined=self._rejects.total, dropped=dropped)
+        assert books.balanced, books  # a row lost without a rule is the one thing that must never pass
+        return books
+
+    def _judge_whole(self, feed: _Feed) -> None:
+        read = feed.tally.read
+        if not read and not feed.tally.returned:
+            raise Refused(
+                "empty",
+                f"The capture of {self.job.dataset_id} holds no record.",
+                expected="at least one record",
+                remedy="Nothing is published from it; look at what upstream sends and run again.",
+            )
+        for column in self.columns:
+            if column.name not in self._filled and not feed.cells:
+                self._absent(column, feed.readers[0].source_id)
+        self._judge_share(read)
+
+    def _judge_share(self, read: int) -> None:
+        quarantined = self._rejects.total
+        if quarantined and quarantined > self.job.max_quarantined * read:
+            rules = ", ".join(f"{rule} {n}" for rule, n in self._rejects.counts.most_common())
+            first = next(iter(self._rejects.examples.values()))[0]
+            raise Refused(
+                "quarantine.share",
+                f"{quarantined} of {read} records of {self.job.dataset_id} were set aside ({rules}); the first, at"
+                f" {first['source_id']} line {first['line']}: {first['reason']}.",
+                expected=f"at most {self.job.max_quarantined:g} of the records to be unusable",
+                remedy="Look at the quarantined rows; correct the schema in the registry, or raise `max_quarantined` if they are expected.",
+                rules=dict(self._rejects.counts.most_common()),
+                examples=self._rejects.examples,
+                quarantine=self._rejects.path.name,
+            )
+
+    def _absent(self, column: Column, source_id: str) -> None:
+        """JSON has no header: a column without a value in any record is what a missing one looks like."""
+        rules = self._rejects.counts
+        if column.nullable or rules["key.missing"] or rules["null"]:
+            self._missing(column, source_id, everywhere=True)
+
+    def _missing(self, column: Column, source_id: str, *, everywhere: bool = False) -> None:
+        what = "has no value in any record" if everywhere else "is missing"
+        if column.nullable and column.name not in self.job.business_key:
+            if self.job.schema:
+                self._warnings[f"Column {column.name!r} {what} in {source_id}; it is written as null."] = None
+            return
+        raise Refused(
+            "schema.missing-column",
+            f"Column {column.name!r} {what} in source {source_id}.",
+            expected="every required column and every column of the business key",
+            remedy="Upstream may have renamed it; correct the schema or the business key in the registry entry.",
+            column=column.name,
+            source_id=source_id,
+        )
+
+    def _check_keys(self, feed: _Feed) -> None:
+        for name in self.job.business_key:
+            if name not in self._names:
+                self._missing(Column(name=name, type="string", nullable=False), feed.readers[0].source_id)
+
+    def _refuse_unknown(self, batch: Batch) -> None:
+        if self._provisional:
+            raise _Widen
+        names = ", ".join(repr(n) for n in batch.unknown[:10])
+        raise Refused(
+            "schema.unknown-column",
+            f"Source {batch.source_id} has columns the schema does not know: {names}.",
+            expected=f"only {', '.join(self._names[:20])}",
+            remedy="Add the column to the schema in the registry entry if it is wanted; a changed schema needs review.",
+            columns=list(batch.unknown),
+            source_id=batch.source_id,
+        )
+
+    # -- duplicates
+
+    def _without_duplicates(self, path: Path, found: Duplicates) -> TableWriter:
+        """Write the table once more without the rows that repeat an earlier one."""
+        if found.conflicting:
+            self._refuse_conflicts(path, found)
+        old = self.scratch / ".with-duplicates.parquet"
+        path.rename(old)
+        writer = TableWriter(path, self.columns, self.job.business_key)
+        try:
+            at = 0
+            with pq.ParquetFile(old) as file:
+                for batch in file.iter_batches(batch_size=16_384):
+                    keep = ~found.drop[at : at + batch.num_rows]
+                    at += batch.num_rows
+                    kept = batch if keep.all() else batch.filter(pa.array(keep))
+                    writer.add(pa.RecordBatch.from_arrays(kept.columns, schema=self._arrow))
+        except BaseException:
+            writer.abandon()
+            raise
+        finally:
+            old.unlink(missing_ok=True)
+        self._dropped["duplicate"] += int(found.drop.sum())
+        return writer
+
+    def _refuse_conflicts(self, path: Path, found: Duplicates) -> None:
+        wanted = sorted({row for pair in found.conflicts for row in pair})
+        rows = dict(zip(wanted, _rows_at(path, wanted)))
+        keys = [{k: rows[a][k] for k in self.job.business_key} for a, _ in found.conflicts]
+        pairs = [{"key": key, "rows": [rows[a], rows[b]]} for key, (a, b) in zip(keys, found.conflicts)]
+        first = ", ".join(f"{k}={v}" for k, v in keys[0].items())
+        raise Refused(
+            "key.conflict",
+            f"{found.conflicting} records of {self.job.dataset_id} share a business key with a different record; the first is {first}.",
+            expected=f"one record per ({', '.join(self.job.business_key)}), or equal ones",
+            remedy="Decide which one is right with upstream, or widen `business_key` in the registry entry.",
+            conflicts=pairs,
+        )
+
+
+def _rows_at(path: Path, wanted: list[int]) -> list[dict[str, str | None]]:
+    """Some rows of a table as text, in order."""
+    out: list[dict[str, str | None]] = []
+    at = 0
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=8192):
+            local = [w - at for w in wanted if at <= w < at + batch.num_rows]
+            at += batch.num_rows
+            for row in batch.take(pa.array(local, pa.int64())).to_pylist() if local else []:
+                out.append({k: None if v is None else (v.hex() if isinstance(v, bytes) else str(v))[:500] for k, v in row.items()})
+    return out
+
+
+def _limit(column: Column) -> int | None:
+    if column.type not in ("number", "integer"):
+        return None
+    name = column.name.lower()
+    return 90 if name in _LATITUDE else 180 if name in _LONGITUDE else None
+
+
+def _microseconds(array: "pa.Array", kind: str) -> "pa.Array":
+    if kind == "timestamp":
+        return array.view(pa.int64())
+    if kind == "date":
+        return pc.multiply(array.view(pa.int32()).cast(pa.int64()), _DAY_US)
+    return pc.multiply(array, 1000)  # epoch milliseconds, as for timestamps in JSON
+
+
+def _window_of(job: TransformJob, columns: tuple[Column, ...]) -> _Window | None:
+    if job.time_column is None or (job.since is None and job.until is None):
+        return None
+    kind = next((c.type for c in columns if c.name == job.time_column), None)
+    if kind not in ("timestamp", "date", "integer"):
+        raise Refused(
+            "schema.time-column",
+            f"The time column {job.time_column!r} {'is missing' if kind is None else f'holds {kind} values'}.",
+            expected="a column of type timestamp or date, or epoch milliseconds",
+            remedy="Correct `time_column` or the column's type in the registry entry.",
+            column=job.time_column,
+        )
+    return _Window(job.time_column, moment(job.since) if job.since else None, moment(job.until) if job.until else None)

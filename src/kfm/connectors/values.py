@@ -1,0 +1,337 @@
+"""Values to typed Arrow columns, a whole column at a time; a value that does not fit condemns its row, not the column.
+
+The fast way must never accept a value the slow way would refuse or read differently: whether a row is good may not depend on its
+neighbours in a block.
+"""
+
+import datetime as dt
+import re
+from collections.abc import Callable, Sequence
+from types import NoneType
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kfm.connectors.geometry import Problem
+from kfm.model.dataset import Column
+
+__all__ = [
+    "ARROW",
+    "cells_fit",
+    "cells_kind",
+    "cells_text",
+    "join_kinds",
+    "moment",
+    "type_cells",
+    "type_values",
+    "value_kinds",
+    "values_fit",
+]
+
+_STAMP = pa.timestamp("us", tz="UTC")
+ARROW: dict[str, Any] = {
+    "string": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+    "timestamp": _STAMP,
+    "date": pa.date32(),
+    "geometry": pa.binary(),
+    "json": pa.string(),
+}
+# What Arrow converts as we mean it. It would also turn 1.5 into the integer 1 and true into the number 1, hence the exact types.
+_PLAIN: dict[str, set[type]] = {"string": {str}, "integer": {int}, "number": {int, float}, "boolean": {bool}}
+_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_NONFINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+_TRUE, _FALSE = {"true", "t", "yes", "y", "1"}, {"false", "f", "no", "n", "0"}
+_INT64 = range(-(2**63), 2**63)
+_ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError)
+_encode = msgspec.json.Encoder(order="sorted").encode
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+# Codes and ids keep their text: a leading zero may turn up in the next capture.
+_IDENTIFIER = re.compile(r"(?:.*_)?(?:id|code|cd|fips|geoid|zip|key)|.*[a-z](?:Id|ID|Code)")
+
+
+class _Misfit(Exception):
+    """A value that is not of its column's type."""
+
+    def __init__(self, reason: str, rule: str = "type") -> None:
+        super().__init__(reason)
+        self.rule = rule
+
+
+def moment(text: str) -> int:
+    """An RFC 3339 time as microseconds since 1970. Raises ValueError."""
+    try:
+        return _stamp(text)
+    except _Misfit as error:
+        raise ValueError(str(error)) from None
+
+
+def type_values(column: Column, values: Sequence[Any], bad: dict[int, Problem]) -> "pa.Array":
+    """JSON values as an Arrow array of the column's type; misfits go to `bad` by row and become null."""
+    kinds = set(map(type, values))
+    kinds.discard(NoneType)
+    if not kinds:
+        return pa.nulls(len(values), ARROW[column.type])
+    array = None
+    if kinds <= _PLAIN.get(column.type, set()):
+        array = _fast_plain(column.type, values)
+    elif column.type in ("timestamp", "date") and kinds == {str}:
+        text = _fast_plain("string", values)
+        array = None if text is None else _fast_cast(text, column.type)
+    return array if array is not None and _finite(array) else _slow(column, values, bad, cells=False)
+
+
+def cells_text(cells: Sequence[str]) -> "pa.Array":
+    """CSV cells as text, null where they are empty."""
+    text = pa.array(cells, pa.string())
+    empty = pc.equal(text, "")
+    return pc.if_else(empty, pa.scalar(None, pa.string()), text) if pc.any(empty).as_py() else text
+
+
+def type_cells(column: Column, text: "pa.Array", bad: dict[int, Problem]) -> "pa.Array":
+    """CSV text as an Arrow array of the column's type; an empty cell is null, never zero."""
+    if column.type == "string":
+        return text
+    if text.null_count == len(text):
+        return pa.nulls(len(text), ARROW[column.type])
+    array = _fast_cast(text, column.type) if column.type in ("integer", "number", "timestamp", "date") else None
+    return array if array is not None and _finite(array) else _slow(column, text.to_pylist(), bad, cells=True)
+
+
+def _fast_plain(kind: str, values: Sequence[Any]) -> "pa.Array | None":
+    try:
+        return pa.array(values, ARROW[kind])
+    except _ARROW_ERRORS:
+        return None
+
+
+def _fast_cast(text: "pa.Array", kind: str) -> "pa.Array | None":
+    if kind == "integer" and pc.any(pc.match_substring(text, "x", ignore_case=True)).as_py():
+        return None  # Arrow reads 0x1F as 31
+    try:
+        return pc.cast(text, ARROW[kind])
+    except pa.ArrowInvalid:
+        return None
+
+
+def _finite(array: "pa.Array") -> bool:
+    return not pa.types.is_floating(array.type) or bool(pc.all(pc.is_finite(array)).as_py() in (True, None))
+
+
+def _slow(column: Column, values: Sequence[Any], bad: dict[int, Problem], *, cells: bool) -> "pa.Array":
+    convert = _json_cell if cells and column.type == "json" else _CONVERT[column.type]
+    blank = cells and column.type not in ("string", "json")
+    out: list[Any] = [None] * len(values)
+    for i, value in enumerate(values):
+        if value is None or i in bad or (blank and value.isspace()):
+            continue
+        try:
+            out[i] = convert(value)
+        except _Misfit as error:
+            bad[i] = (error.rule, f"{column.name}: {error}")
+    return pa.array(out, ARROW[column.type])
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:80]
+
+
+def _string(value: Any) -> str:
+    if isinstance(value, str):
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise _Misfit(f"{_shown(value)} holds half a surrogate pair") from None
+        return value
+    if isinstance(value, bool | int):
+        return str(value).lower()
+    if isinstance(value, float):
+        return _json(value)
+    raise _Misfit(f"expected text, got {_shown(value)}")
+
+
+def _integer(value: Any) -> int:
+    written = isinstance(value, str) and _INTEGER.fullmatch(value.strip())
+    whole = isinstance(value, float) and value.is_integer() and abs(value) <= 2**53
+    if written or whole:
+        value = int(value)
+    if type(value) is not int:
+        raise _Misfit(f"expected an integer, got {_shown(value)}", _rule_of(value))
+    if value not in _INT64:
+        raise _Misfit(f"{_shown(value)} does not fit 64 bits")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    if type(value) is int:
+        try:
+            exact = int(float(value)) == value
+        except OverflowError:
+            exact = False
+        if not exact:
+            raise _Misfit(f"{_shown(value)} cannot be held exactly as a number; declare it as string or integer")
+        value = float(value)
+    if type(value) is not float or _rule_of(value) != "type":
+        raise _Misfit(f"expected a finite number, got {_shown(value)}", _rule_of(value))
+    return value
+
+
+def _rule_of(value: Any) -> str:
+    """The rule for a value that is no number: it may be one that is not finite."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return "number.nonfinite"
+    return "number.nonfinite" if isinstance(value, str) and _NONFINITE.fullmatch(value.strip()) else "type"
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise _Misfit(f"expected true or false, got {_shown(value)}")
+
+
+def _stamp(value: Any) -> int:
+    if type(value) is int and abs(value) < 10**15:
+        return value * 1000  # JSON sources give epoch milliseconds (USGS, ArcGIS); seconds are never seen
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return (value - _EPOCH) // dt.timedelta(microseconds=1)
+    if isinstance(value, str):
+        for text in (value, value.strip().upper()):
+            try:
+                return int(pa.scalar(text).cast(_STAMP).value)
+            except (pa.ArrowInvalid, UnicodeEncodeError):
+                continue
+    raise _Misfit(f"expected a time with Z or an offset (RFC 3339, at most microseconds), got {_shown(value)}")
+
+
+def _date(value: Any) -> dt.date:
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return value
+    if isinstance(value, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", text := value.strip(), re.ASCII):
+        try:
+            return dt.date.fromisoformat(text)
+        except ValueError:
+            pass
+    raise _Misfit(f"expected a date YYYY-MM-DD, got {_shown(value)}")
+
+
+def _json(value: Any) -> str:
+    try:
+        return _encode(value).decode()
+    except (TypeError, UnicodeEncodeError, RecursionError) as error:
+        raise _Misfit(f"expected JSON, got {_shown(value)} ({error})") from None
+
+
+def _json_cell(cell: str) -> str:
+    try:
+        return _json(msgspec.json.decode(cell))
+    except (msgspec.DecodeError, RecursionError):
+        raise _Misfit(f"expected JSON, got {_shown(cell)}") from None
+
+
+_CONVERT: dict[str, Callable[[Any], Any]] = {
+    "string": _string,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "timestamp": _stamp,
+    "date": _date,
+    "json": _json,
+}
+
+# -- inference: each column collects the kinds it has shown; the join is the narrowest type that holds them all
+
+# More than 15 digits is an identifier, and floating point would change it; a leading zero is a code.
+_WHOLE = r"-?(0|[1-9][0-9]{0,14})"
+_DECIMAL = r"[+-]?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
+_NO_NUMBER = r"(\s*|[+-]?(?i:nan|inf|infinity))"  # says nothing about the type; the row is set aside, or the cell is null
+_BOOLEAN = r"^([Tt]rue|TRUE|[Ff]alse|FALSE)$"
+_KIND = {bool: "boolean", float: "number", dict: "json", list: "json"}
+
+
+def value_kinds(values: list[Any]) -> set[str]:
+    """The kinds of some JSON values, none of them None."""
+    kinds: set[str] = set()
+    for kind in set(map(type, values)):
+        if kind is str:
+            kinds.add(_text_kind([v for v in values if type(v) is str]))
+        elif kind is int:
+            fits = all(v in _INT64 for v in values if type(v) is int)
+            kinds.add("integer" if fits else "string")
+        else:
+            kinds.add(_KIND.get(kind, "string"))
+    return kinds
+
+
+def _text_kind(texts: list[str]) -> str:
+    array = _fast_plain("string", texts)
+    for kind in ("timestamp", "date") if array is not None else ():
+        if _fast_cast(array, kind) is not None:
+            return kind
+    return "string"
+
+
+def cells_kind(name: str, cells: list[str], *, is_key: bool) -> set[str]:
+    """The kinds of some CSV cells, none of them empty."""
+    if is_key or _IDENTIFIER.fullmatch(name):
+        return {"string"}
+    text = pa.array(cells, pa.string())
+    held = text.filter(pc.invert(pc.match_substring_regex(text, f"^{_NO_NUMBER}$")))
+    if not len(held):
+        return {"string"} if _any_match(text, r"\S") else set()
+    if _all_match(held, f"^{_WHOLE}$"):
+        return {"integer"}
+    if _all_match(held, f"^{_DECIMAL}$"):
+        return {"number"}
+    if _all_match(text, _BOOLEAN):
+        return {"boolean"}
+    return {_text_kind(cells)}
+
+
+def cells_fit(column: Column, text: "pa.Array") -> bool:
+    """Whether inference over these CSV cells too would still have given this column its type."""
+    if column.type == "integer":
+        return _all_match(text, f"^({_WHOLE}|{_NO_NUMBER})$")
+    if column.type == "number":
+        return _all_match(text, f"^({_WHOLE}|{_DECIMAL}|{_NO_NUMBER})$")
+    if column.type == "boolean":
+        return _all_match(text, _BOOLEAN)
+    return column.type == "string" or _fast_cast(text, column.type) is not None
+
+
+def _any_match(text: "pa.Array", pattern: str) -> bool:
+    return bool(pc.any(pc.match_substring_regex(text, pattern)).as_py())
+
+
+def _all_match(text: "pa.Array", pattern: str) -> bool:
+    return pc.all(pc.match_substring_regex(text, pattern)).as_py() in (True, None)  # None: nothing but nulls
+
+
+def join_kinds(kinds: set[str]) -> str:
+    """The narrowest column type that holds values of all `kinds`; text when nothing was seen."""
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    if kinds == {"integer", "number"}:
+        return "number"
+    return "json" if "json" in kinds else "string"
+
+
+def values_fit(column: Column, values: Sequence[Any]) -> bool:
+    """Whether inference over these JSON values too would still have given this column its type."""
+    kinds = set(map(type, values))
+    kinds.discard(NoneType)
+    if not kinds or column.type in ("string", "json", "geometry"):
+        return True  # what does not fit text is found when it is typed
+    if column.type in ("timestamp", "date"):
+        return kinds == {str}
+    return kinds <= _PLAIN[column.type]

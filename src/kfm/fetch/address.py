@@ -1,0 +1,93 @@
+"""Addresses: which machines a fetch may reach, decided on the address and not on the name."""
+
+import ipaddress
+import re
+import socket
+from collections.abc import Callable
+
+from kfm.errors import Denied, UpstreamUnavailable
+from kfm.fetch.base import UpstreamRefused
+from kfm.fetch.trouble import Transient
+
+__all__ = ["Lookup", "checked_addresses", "lookup", "refusal"]
+
+Lookup = Callable[[str], tuple[str, ...]]
+
+_V4_NETWORKS = {
+    "cloud metadata": ("169.254.169.254/32", "168.63.129.16/32", "100.100.100.200/32"),
+    "carrier-grade NAT": ("100.64.0.0/10",),
+    "a 6to4 relay": ("192.88.99.0/24",),
+}
+_V6_NETWORKS = {
+    "an IPv4-mapped address": ("::ffff:0:0/96",),
+    "a NAT64 address": ("64:ff9b::/96", "64:ff9b:1::/48"),
+    "a tunnel to an IPv4 address": ("2002::/16", "2001::/32"),
+}
+_V6_GLOBAL = ipaddress.IPv6Network("2000::/3")
+_KINDS = ("unspecified", "loopback", "link_local", "multicast", "reserved", "private")
+_LOOKS_NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
+
+
+def lookup(host: str) -> tuple[str, ...]:
+    """Every address the system knows for `host`."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        if error.errno != socket.EAI_NONAME:
+            raise Transient("the name could not be resolved") from error
+        raise UpstreamRefused(
+            f"The host {host} does not exist.", expected="a name that resolves", remedy="Check `source.url` and this machine's DNS."
+        ) from error
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def refusal(address: str) -> str | None:
+    """Why `address` may not be reached; None when it is an ordinary public one."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return "not an address"
+    tables = _V4_NETWORKS if ip.version == 4 else _V6_NETWORKS
+    named = next((reason for reason, networks in tables.items() if any(ip in ipaddress.ip_network(n) for n in networks)), None)
+    if named:
+        return named
+    kind = next((kind for kind in _KINDS if getattr(ip, f"is_{kind}")), None)
+    if kind:
+        return kind.replace("_", "-")
+    if not ip.is_global or (ip.version == 6 and ip not in _V6_GLOBAL):
+        return "not global"
+    return None
+
+
+def checked_addresses(host: str, *, resolve: Lookup, allow_loopback: bool) -> tuple[str, ...]:
+    """Resolve `host` once and return its addresses, all of them allowed.
+
+    Raises `Denied` when any address is not: a name that points both outside and inside is an attack or a mistake.
+    """
+    addresses = (host,) if _is_address(host) else resolve(host)
+    for address in addresses:
+        reason = refusal(address)
+        if reason is not None and not (reason == "loopback" and allow_loopback):
+            raise _denied(host, f"leads to an address that is {reason}")
+    if not addresses:
+        raise UpstreamUnavailable(f"The host {host} has no address.", expected="at least one", remedy="Check `source.url`.")
+    return addresses
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        # 2130706433, 0x7f.1 and 0177.0.0.1 are 127.0.0.1 to some resolvers and names to others; nobody needs them.
+        if _LOOKS_NUMERIC.fullmatch(host):
+            raise _denied(host, "is an unusual spelling of an address") from None
+        return False
+    return True
+
+
+def _denied(host: str, why: str) -> Denied:
+    return Denied(
+        f"The host {host} {why}.",
+        expected="a public address",
+        remedy="Name a public host in `source.url` and `source.hosts`; for tests a workspace may set `allow_loopback`.",
+    )

@@ -1,0 +1,75 @@
+"""What a fetcher promises: one whole, hashed body at a path, or the word that nothing changed."""
+
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol
+
+import msgspec
+
+from kfm.errors import Quarantined, UpstreamUnavailable
+
+__all__ = ["FetchRequest", "Fetched", "Fetcher", "TooLarge", "UpstreamRefused", "Wait"]
+
+
+class FetchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One resource to get, and what the getting may touch.
+
+    A header value, or the value of a query field named like a secret, may be a reference `env:NAME` or `file:PATH`.
+    It is resolved when the request is sent, and only for the host of `url`.
+    """
+
+    url: str
+    hosts: tuple[str, ...]  # exact and in lower case; the host of `url` must be among them
+    etag: str | None = None  # a strong validator with its quotes; makes the request conditional
+    headers: dict[str, str] = {}
+    max_bytes: int = 64 * 2**30
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """One pause between two attempts."""
+
+    seconds: float
+    reason: str
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What upstream answered."""
+
+    status: Literal[200, 304]
+    final_url: str  # after redirects; values of secret-looking query fields are hidden
+    etag: str | None = None  # strong ones only, with quotes; a weak or malformed one proves nothing
+    weak_etag: str | None = None
+    last_modified: str | None = None
+    content_type: str | None = None
+    size: int = 0
+    digest: str = ""  # "sha256:" + 64 hex digits; empty for 304
+    attempts: int = 1
+    waits: tuple[Wait, ...] = ()
+    request_ms: int = 0  # time spent in requests; waits are listed apart
+
+
+class TooLarge(Quarantined):
+    """The body is larger than the registry allows; nothing of it is kept."""
+
+    code: ClassVar[str] = "too-large"
+
+
+class UpstreamRefused(UpstreamUnavailable):
+    """Upstream answered and the answer is final (404, 403, an untrusted certificate): asking again does not help."""
+
+    retryable = False
+
+
+class Fetcher(Protocol):
+    """Gets bytes from outside.
+
+    On 200 the whole body is at `into`, its length verified; on 304 and on every error there is nothing new at `into`.
+    The file is not synced: who relies on it makes it durable. A call may be repeated after a crash.
+    """
+
+    def fetch(self, request: FetchRequest, into: Path) -> Fetched:
+        """Get `request.url` into `into`.
+
+        Raises `Denied` for a host or address that is not allowed, `UsageError` for an unusable request, `TooLarge`
+        for a body over `max_bytes`, `UpstreamUnavailable` when transport gave up.
+        """
+        ...

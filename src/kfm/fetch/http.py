@@ -1,0 +1,265 @@
+"""The fetcher for http and https: conditional, resumable, bounded, and closed against everything not allowed by name."""
+
+import datetime as dt
+import random
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from kfm.clock import rfc3339
+from kfm.errors import UpstreamUnavailable
+from kfm.fetch.address import Lookup, lookup
+from kfm.fetch.backoff import Backoff, retry_after_seconds
+from kfm.fetch.base import Fetched, FetchRequest, TooLarge, UpstreamRefused, Wait
+from kfm.fetch.connect import Dialer
+from kfm.fetch.credentials import resolve_headers
+from kfm.fetch.etag import strong_etag, weak_etag
+from kfm.fetch.pace import Pace
+from kfm.fetch.partial import Partial
+from kfm.fetch.question import Condition, Question, gave_up
+from kfm.fetch.trouble import Transient
+from kfm.fetch.url import Target, canonical_url, expand_url, find_inline_secret, masked_url
+from kfm.fetch.wire import Head, Wire, read_body
+
+__all__ = ["HttpFetcher", "canonical_url", "expand_url", "find_inline_secret", "resolve_headers"]
+
+MAX_RETRY_AFTER_S = 120.0
+_PASSING = {408, 429, 500, 502, 503, 504}
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
+
+
+class HttpFetcher:
+    """Fetches over HTTP/1.1, one connection per request."""
+
+    def __init__(
+        self,
+        *,
+        allow_loopback: bool = False,
+        reroute: tuple[str, int] | None = None,
+        attempts: int = 5,
+        connect_timeout: float = 10.0,
+        read_timeout: float = 30.0,
+        deadline_s: float = 6 * 3600.0,
+        slow_after_s: float = 30.0,
+        least_bytes_per_s: float = 64.0,
+        backoff_base_s: float = 0.5,
+        backoff_cap_s: float = 60.0,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+        monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+        resolve: Lookup = lookup,
+        user_agent: str = "kfm",
+        on_wait: Callable[[Wait], None] | None = None,
+    ) -> None:
+        self.attempts, self.on_wait, self._read_timeout, self._user_agent = max(1, attempts), on_wait, read_timeout, user_agent
+        self.sleep, self.monotonic, self.now = sleep, monotonic, now
+        self.backoff = Backoff(base=backoff_base_s, cap=backoff_cap_s, jitter=jitter)
+        self._dialer = Dialer(allow_loopback=allow_loopback, reroute=reroute, timeout=connect_timeout, resolve=resolve)
+        self._deadline_s, self._slow_after_s, self._least_bytes_per_s = deadline_s, slow_after_s, least_bytes_per_s
+
+    def fetch(self, request: FetchRequest, into: Path) -> Fetched:
+        """Get `request.url` into `into`; see `Fetcher.fetch`."""
+        limits = {"deadline_s": self._deadline_s, "window_s": self._slow_after_s, "least_rate": self._least_bytes_per_s}
+        pace = Pace(**limits, monotonic=self.monotonic)
+        question = Question(request, dialer=self._dialer, pace=pace, read_timeout=self._read_timeout, user_agent=self._user_agent)
+        return _Fetch(self, question, request, Partial(into), pace).run()
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """What the 200 said that the bytes of the partial came with."""
+
+    head: Head
+    target: Target
+    etag: str | None
+    total: int | None
+
+
+class _Fetch:
+    """One call of `fetch`: the attempts, and what one leaves for the next."""
+
+    def __init__(self, fetcher: HttpFetcher, question: Question, request: FetchRequest, partial: Partial, pace: Pace) -> None:
+        self._fetcher, self._question, self._request, self._partial, self._pace = fetcher, question, request, partial, pace
+        self._first = question.first
+        self._seen: _Seen | None = None
+        self._conditional = request.etag is not None
+        self._unsized: tuple[int, str] | None = None  # size and digest of a body whose length nobody stated
+        self._attempts = 0
+        self._waits: list[Wait] = []
+        self._busy_s = 0.0
+
+    def run(self) -> Fetched:
+        try:
+            while True:
+                try:
+                    return self._attempt()
+                except Transient as trouble:
+                    self._before_next(trouble)
+        finally:
+            self._partial.discard()
+
+    def _attempt(self) -> Fetched:
+        self._attempts += 1
+        started = self._fetcher.monotonic()
+        try:
+            with self._question.ask(self._condition()) as (wire, head, target):
+                fetched = self._take(wire, head, target)
+        finally:
+            self._busy_s += self._fetcher.monotonic() - started
+        return msgspec.structs.replace(fetched, request_ms=round(self._busy_s * 1000))
+
+    def _before_next(self, trouble: Transient) -> None:
+        """Wait as long as it takes, or give up."""
+        if (trouble.retry_after or 0.0) > MAX_RETRY_AFTER_S:
+            raise self._asked_to_come_back(trouble) from trouble
+        if self._attempts >= self._fetcher.attempts:
+            raise gave_up(self._first, f"{self._attempts} attempts failed, the last one: {trouble.reason}.") from trouble
+        if not trouble.pause:
+            return
+        wait = Wait(self._fetcher.backoff.delay(self._attempts, trouble.retry_after), trouble.reason)
+        if wait.seconds >= self._pace.left():
+            raise gave_up(self._first, f"The next attempt would begin after the deadline; the last one: {trouble.reason}.") from trouble
+        self._waits.append(wait)
+        if self._fetcher.on_wait is not None:
+            self._fetcher.on_wait(wait)
+        self._fetcher.sleep(wait.seconds)
+
+    def _asked_to_come_back(self, trouble: Transient) -> UpstreamUnavailable:
+        seconds = min(trouble.retry_after or 0.0, 10 * 365 * 86400.0)  # a date in the year 9999 must not overflow
+        moment = rfc3339(dt.datetime.fromtimestamp(int(self._fetcher.now() + seconds), dt.UTC))
+        return gave_up(self._first, f"Upstream asks to wait {seconds:.0f} seconds ({trouble.reason}).", f"Try again after {moment}.")
+
+    def _condition(self) -> Condition:
+        if self._resumes():
+            assert self._seen is not None
+            return [("Range", f"bytes={self._partial.size}-"), ("If-Range", self._seen.etag or "")]
+        return [("If-None-Match", self._request.etag)] if self._conditional and self._request.etag else []
+
+    def _resumes(self) -> bool:
+        return self._partial.size > 0 and self._seen is not None and self._seen.etag is not None
+
+    def _take(self, wire: Wire, head: Head, target: Target) -> Fetched:
+        """Turn the final answer into a result."""
+        if head.status == 304:
+            return self._unchanged(head, target)
+        if head.status == 200:
+            return self._receive_whole(wire, head, target)
+        if head.status == 206 and self._resumes():
+            return self._receive_rest(wire, head, target)
+        if head.status == 416 and self._resumes():
+            raise self._start_over("upstream refused the range")
+        raise self._unexpected(head)
+
+    def _unchanged(self, head: Head, target: Target) -> Fetched:
+        if self._resumes() or not self._conditional:
+            raise gave_up(self._first, "Upstream answered 304 to a question that was not conditional.", "Tell the upstream.")
+        if head.get("etag") not in (None, self._request.etag):
+            # "Not modified, and here is another tag" says nothing; only the bytes can tell.
+            self._conditional = False
+            raise Transient("304 names another ETag")
+        return self._result(304, head, target, etag=self._request.etag)
+
+    def _receive_whole(self, wire: Wire, head: Head, target: Target) -> Fetched:
+        self._check_encoding(head)
+        self._check_size(head.length or 0)
+        self._partial.restart()
+        self._seen = _Seen(head, target, strong_etag(head.get("etag")), head.length)
+        self._receive(wire, head)
+        if not head.chunked and head.length is None:
+            self._compare_with_last_time()
+        return self._finish(head, target)
+
+    def _receive_rest(self, wire: Wire, head: Head, target: Target) -> Fetched:
+        assert self._seen is not None
+        self._check_encoding(head)
+        total = _continued_total(head, target, self._seen, self._partial.size)
+        if total is None:
+            raise self._start_over("upstream continued with something else")
+        self._check_size(total)
+        self._seen = msgspec.structs.replace(self._seen, total=total)
+        self._receive(wire, head)
+        if self._partial.size > total:
+            raise self._start_over("upstream sent more than it stated")
+        if self._partial.size < total:
+            raise Transient(f"the body was cut off, {total - self._partial.size} of {total} bytes missing")
+        return self._finish(self._seen.head, target)
+
+    def _receive(self, wire: Wire, head: Head) -> None:
+        for piece in read_body(wire, head):
+            self._check_size(self._partial.size + len(piece))
+            self._partial.write(piece)
+
+    def _compare_with_last_time(self) -> None:
+        """A body that ends with the connection may be cut anywhere; two equal ones in a row are taken as whole."""
+        this_time = (self._partial.size, self._partial.digest)
+        if self._unsized != this_time:
+            self._unsized, self._seen = this_time, None
+            raise Transient("the length was not stated, reading again to compare", pause=False)
+
+    def _start_over(self, reason: str) -> Transient:
+        self._partial.restart()
+        self._seen = None
+        return Transient(reason)
+
+    def _check_encoding(self, head: Head) -> None:
+        if (head.get("content-encoding") or "identity").lower() != "identity":
+            raise gave_up(self._first, "Upstream answered with an unexpected encoding.", "Tell the upstream: identity was asked for.")
+
+    def _check_size(self, size: int) -> None:
+        if size > self._request.max_bytes:
+            raise TooLarge(
+                f"The body of {masked_url(self._first)} is larger than {self._request.max_bytes} bytes.",
+                expected="no more than `source.max_bytes`",
+                remedy="Look at what upstream sends; raise `source.max_bytes` if it is right.",
+            )
+
+    def _unexpected(self, head: Head) -> Exception:
+        status = head.status
+        if status in _PASSING:
+            return Transient(f"http {status}", retry_after=retry_after_seconds(head.get("retry-after"), self._fetcher.now()))
+        kind = UpstreamRefused if 400 <= status < 500 else UpstreamUnavailable
+        return kind(f"{masked_url(self._first)} answered {status}.", expected="200 or 304", remedy=_next_step(status))
+
+    def _finish(self, head: Head, target: Target) -> Fetched:
+        self._partial.finish()
+        return self._result(200, head, target, etag=strong_etag(head.get("etag")))
+
+    def _result(self, status: int, head: Head, target: Target, *, etag: str | None) -> Fetched:
+        return Fetched(
+            status=200 if status == 200 else 304,
+            final_url=masked_url(target),
+            etag=etag,
+            weak_etag=weak_etag(head.get("etag")),
+            last_modified=head.get("last-modified"),
+            content_type=head.get("content-type"),
+            size=self._partial.size if status == 200 else 0,
+            digest=self._partial.digest if status == 200 else "",
+            attempts=self._attempts,
+            waits=tuple(self._waits),
+        )
+
+
+def _continued_total(head: Head, target: Target, seen: _Seen, offset: int) -> int | None:
+    """The size of the whole body, when a 206 continues exactly what we hold; else None.
+
+    Host and path must be the same too: tags of different resources may be equal. The query may differ, it may be signed anew.
+    """
+    match = _CONTENT_RANGE.fullmatch(head.get("content-range") or "")
+    if match is None or head.get("etag") != seen.etag or (target.host, target.path) != (seen.target.host, seen.target.path):
+        return None
+    first, last = int(match[1]), int(match[2])
+    total = seen.total if match[3] == "*" else int(match[3])
+    if total is None or first != offset or not first <= last < total or seen.total not in (None, total):
+        return None
+    return total if head.chunked or head.length == last - first + 1 else None
+
+
+def _next_step(status: int) -> str:
+    if status in (401, 403):
+        return "Check the credentials in `source.headers`, and whether this machine may read the source."
+    if status in (404, 410):
+        return "Check `source.url`; upstream no longer has it there."
+    return "Open the address in a browser, and check `source.url`."

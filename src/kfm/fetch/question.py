@@ -1,0 +1,130 @@
+"""One question and its final answer: what is sent, to whom, and which redirects are followed."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from urllib.parse import quote, urljoin
+
+from kfm.errors import Denied, UpstreamUnavailable, UsageError
+from kfm.fetch.base import FetchRequest
+from kfm.fetch.connect import Dialer
+from kfm.fetch.credentials import resolve_headers, resolve_query
+from kfm.fetch.etag import strong_etag
+from kfm.fetch.pace import Pace
+from kfm.fetch.url import DEFAULT_PORTS, Target, find_inline_secret, masked_url, parse_url
+from kfm.fetch.wire import Head, Wire, read_head
+
+__all__ = ["Condition", "Question", "gave_up"]
+
+Condition = Sequence[tuple[str, str]]  # header fields such as If-None-Match
+
+MAX_REDIRECTS = 5
+_REDIRECTS = {301, 302, 303, 307, 308}
+
+
+class Question:
+    """A request that can be asked several times.
+
+    Raises `UsageError` or `Denied` at once when it may not be asked at all.
+    """
+
+    def __init__(self, request: FetchRequest, *, dialer: Dialer, pace: Pace, read_timeout: float, user_agent: str) -> None:
+        self.first = _usable_target(request)
+        self._request, self._dialer, self._pace = request, dialer, pace
+        self._read_timeout, self._user_agent = read_timeout, user_agent
+
+    @contextmanager
+    def ask(self, condition: Condition) -> Iterator[tuple[Wire, Head, Target]]:
+        """Ask, and follow redirects, every one of them checked like the first request."""
+        target, visited = self.first, {self.first}
+        for _ in range(MAX_REDIRECTS + 1):
+            with self._exchange(target, condition) as (wire, head):
+                if head.status not in _REDIRECTS:
+                    yield wire, head, target
+                    return
+            target = self._redirected(target, head.get("location"))
+            if target in visited:
+                break
+            visited.add(target)
+        raise gave_up(self.first, "Its redirects never end.", "Open it in a browser and put the final address into `source.url`.")
+
+    @contextmanager
+    def _exchange(self, target: Target, condition: Condition) -> Iterator[tuple[Wire, Head]]:
+        message = self._message(target, condition)
+        wire = Wire(self._dialer.dial(target, self._pace), self._pace, self._read_timeout)
+        try:
+            wire.send(message)
+            yield wire, read_head(wire)
+        finally:
+            wire.close()
+
+    def _message(self, target: Target, condition: Condition) -> bytes:
+        fields = {"user-agent": ("User-Agent", self._user_agent), "accept": ("Accept", "*/*")}
+        if _same_place(self.first, target):
+            fields |= {name.lower(): (name, value) for name, value in resolve_headers(self._request.headers).items()}
+        query = target.query
+        if query is not None and target == self.first:
+            # Only in the registered URL: a redirect to `?token=env:OTHER` would make us hand out any secret it can name.
+            query = resolve_query(query)
+        path = target.path + ("" if query is None else f"?{query}")
+        lines = [f"GET {path} HTTP/1.1", f"Host: {target.authority}", "Connection: close", "Accept-Encoding: identity"]
+        lines += [f"{name}: {value}" for name, value in (*fields.values(), *condition)]
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+    def _redirected(self, target: Target, location: str | None) -> Target:
+        if not location:
+            raise gave_up(self.first, "Upstream redirects to nowhere.", "Check `source.url`.")
+        # Locations arrive as latin-1 and may hold raw UTF-8 bytes; escaped they are what the server meant.
+        escaped = quote(location, safe="".join(map(chr, range(0x21, 0x7F))), encoding="latin-1")
+        try:
+            found = parse_url(urljoin(target.url, escaped))
+        except (UsageError, ValueError) as error:
+            raise _denied_redirect("to something that is not a plain http or https address") from error
+        if target.scheme == "https" and found.scheme == "http":
+            raise _denied_redirect("from https to http")
+        _check_host(found, self._request.hosts)
+        return found
+
+
+def gave_up(target: Target, why: str, remedy: str = "Try again later.") -> UpstreamUnavailable:
+    """The error for a fetch that ends without an answer."""
+    return UpstreamUnavailable(f"{masked_url(target)} could not be fetched. {why}", expected="a whole answer", remedy=remedy)
+
+
+def _usable_target(request: FetchRequest) -> Target:
+    """The request's target, after every check that needs no network."""
+    find_inline_secret(request.url)
+    target = parse_url(request.url)
+    _check_host(target, request.hosts)
+    if request.etag is not None and strong_etag(request.etag) is None:
+        raise UsageError(
+            "The validator of the last version is not a strong ETag.",
+            expected="a quoted tag without W/",
+            remedy="Fetch without a condition; a weak tag proves nothing.",
+        )
+    return target
+
+
+def _check_host(target: Target, hosts: tuple[str, ...]) -> None:
+    if target.host not in hosts:
+        raise Denied(
+            f"The host {target.host} is not allowed for this dataset.",
+            expected=f"one of {', '.join(hosts) or 'no hosts at all'}",
+            remedy="Add it to `source.hosts` in the registry if you trust it.",
+        )
+
+
+def _denied_redirect(where: str) -> Denied:
+    return Denied(
+        f"Upstream redirects {where}.",
+        expected="a redirect to an allowed host, never from https to http",
+        remedy="Check `source.url`; other hosts are allowed by name in `source.hosts`.",
+    )
+
+
+def _same_place(first: Target, now: Target) -> bool:
+    """Whether credentials for `first` may go to `now`: the same server, or its step up from http to https."""
+    if first.host != now.host:
+        return False
+    if (first.scheme, first.port) == (now.scheme, now.port):
+        return True
+    return (first.scheme, first.port, now.scheme, now.port) == ("http", DEFAULT_PORTS["http"], "https", DEFAULT_PORTS["https"])

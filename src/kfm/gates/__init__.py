@@ -1,0 +1,1 @@
+"""Gates: pure judges of evidence. No gates configured is a deny."""

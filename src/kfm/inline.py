@@ -1,0 +1,97 @@
+"""Work a job in this process: put it, take it, go on until nothing of it is left."""
+
+import time
+from collections.abc import Callable
+
+from kfm.errors import Fenced, KfmError
+from kfm.promote import promote, tick
+from kfm.store.base import LedgerRow
+from kfm.update import Steps, update
+from kfm.world import Outcome, Target, World
+
+__all__ = ["drive", "resume_run", "run_target"]
+
+POLL_S = 0.02
+
+
+def _held(target_lease: str) -> Fenced:
+    return Fenced(
+        f"Another run holds {target_lease}.",
+        expected="the lease to be free",
+        remedy="Wait for it, or pass a longer --wait; `kfm status` shows it.",
+    )
+
+
+def drive(steps: Steps, patience: Callable[[], None]) -> Outcome | None:
+    """Run a generator of durable operations to its end; `patience` sleeps, or raises when waiting has gone on too long."""
+    try:
+        while True:
+            if next(steps) != "wait":
+                continue
+            try:
+                patience()
+            except Fenced as error:
+                steps.throw(error)
+    except StopIteration as end:
+        found: Outcome | None = end.value
+    return found
+
+
+class _Patience:
+    def __init__(self, seconds: float, lease: str) -> None:
+        self._until, self._lease = time.monotonic() + seconds, lease
+
+    def __call__(self) -> None:
+        if time.monotonic() >= self._until:
+            raise _held(self._lease)
+        time.sleep(POLL_S)
+
+
+def run_target(
+    world: World, target: Target, *, forced: bool = False, reason: str = "", wait_s: float = 60.0, replay: LedgerRow | None = None
+) -> Outcome:
+    """Bring `target` up to date. The outcome is the last thing that happened to it."""
+    if wait_s <= 0 and not world.store.read(lambda tx: tx.leases.is_free(target.partition_lease)):
+        raise _held(target.partition_lease)
+    world.data.sweep()  # type: ignore[attr-defined]
+    world.store.transaction(lambda tx: tx.jobs.put(target.dataset_id, target.partition, target.win, forced=int(forced), reason=reason))
+    patience = _Patience(wait_s, target.partition_lease)
+    last: Outcome | None = None
+    while True:
+        step = _promote_pending(world, target, patience) or drive(update(world, target, replay), patience)
+        if step is not None:
+            last = step
+            if step.state in ("FAILED", "FENCED"):
+                return step
+            continue
+        job = world.store.read(lambda tx: tx.jobs.get(target.dataset_id, target.partition, target.win))
+        if (job is None or job.state == "ended") and not world.store.read(lambda tx: tx.runs.promotable(target.dataset_id)):
+            break
+        patience()
+    tick(world, target.dataset_id)
+    if last is None:
+        raise _held(target.partition_lease)
+    return last
+
+
+def _promote_pending(world: World, target: Target, patience: Callable[[], None]) -> Outcome | None:
+    if not world.store.read(lambda tx: tx.runs.promotable(target.dataset_id)):
+        return None
+    try:
+        return drive(promote(world, target.dataset_id), patience)
+    except KfmError as error:
+        if isinstance(error, Fenced):
+            raise
+        return Outcome(
+            dataset_id=target.dataset_id,
+            run_id=world.store.read(lambda tx: tx.runs.promotable(target.dataset_id))[0].run_id,
+            state="FAILED",
+            reason=error.happened,
+            exit_code=error.exit_code,
+            remedy=error.remedy,
+        )
+
+
+def resume_run(world: World, target: Target, row: LedgerRow, wait_s: float) -> Outcome:
+    """Go on with an unfinished run from its own capture, without asking upstream."""
+    return run_target(world, target, wait_s=wait_s, replay=row if row.state == "CLAIMED" else None, forced=bool(row.forced))

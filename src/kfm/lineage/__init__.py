@@ -1,0 +1,1 @@
+"""Lineage: one record per run, several renderings."""

@@ -1,0 +1,136 @@
+"""Rows of the store as records: runs, journals, jobs, and what is indexed from evidence."""
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+__all__ = ["Generation", "HeadKey", "JobRow", "LedgerRow", "NoopRow", "OutboxRow", "Token", "WalRecord"]
+
+
+class Token(NamedTuple):
+    """The right to write under one lease; a newer (epoch, number) of the same lease makes it stale."""
+
+    lease: str
+    epoch: int
+    number: int
+
+
+class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One run. Field names are column names; `sum` in the table covers all of them."""
+
+    run_id: str
+    wal_id: str
+    dataset_id: str
+    partition: str
+    win: str
+    state: str
+    key: str
+    timestamp: str
+    source_metadata: str
+    pipeline_version: str
+    updater_id: str
+    updater_version: str
+    spec_hash: str
+    transform_hash: str
+    input_hash: str
+    toolchain_digest: str
+    attempt: int
+    forced: int
+    trigger_type: str
+    base_version: str | None
+    base_generation: int
+    pinned: int | None = None  # the generation its candidate is assembled on
+    part: str | None = None  # digest of the part, once durable
+    version_id: str | None = None
+    version_digest: str | None = None
+    content_id: str | None = None
+    intent: int | None = None  # the generation its promote may create
+    promo: int = 0  # 1: a promote job is waiting
+    reason: str = ""
+    ended_at: str | None = None
+    rows_read: int = 0
+    rows_written: int = 0
+    error_count: int = 0
+    latency_ms: int | None = None
+    freshness_minutes: int | None = None
+    archived: int = 0  # 1: its journal lies beside its receipts as wal.jsonl
+
+
+class WalRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One journal record; `hash` covers everything and `prev` chains it to the one before."""
+
+    wal_id: str
+    seq: int
+    phase: Literal["PLAN", "EXECUTE", "UPSERT", "LINEAGE"]
+    step_id: str
+    updater_id: str
+    updater_version: str
+    input_hash: str
+    payload: str  # JSON
+    status: Literal["PENDING", "IN_PROGRESS", "DONE", "FAILED"]
+    ts: str
+    prev: str
+    hash: str
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    job_id: str
+    job_type: str
+    dataset_id: str
+    partition: str
+    win: str
+    state: str
+    again: int
+    forced: int
+    generation: int
+    reason: str
+    put_at: str
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """One indexed channel generation: what it points at and what it keeps out."""
+
+    dataset_id: str
+    generation: int
+    kind: str
+    version_id: str | None
+    version_digest: str | None
+    run_id: str
+    file_digest: str
+    contents: dict[str, str]  # partition (and window) -> input hash
+    held: dict[str, str]  # "partition\\nhash" or version id -> the generation that rolled it back
+    suppressed: dict[str, str]
+
+
+class HeadKey(msgspec.Struct, frozen=True, kw_only=True):
+    """What the last look at upstream saw, for the version that was official then."""
+
+    dataset_id: str
+    partition: str
+    win: str
+    run_key: str
+    spec_hash: str
+    input_hash: str
+    etag: str
+    version_id: str
+    checked_at: str
+    full_check_at: str
+
+
+class NoopRow(msgspec.Struct, frozen=True, kw_only=True):
+    run_id: str
+    dataset_id: str
+    partition: str
+    win: str
+    key: str
+    reason: str
+    names: str
+    timestamp: str
+
+
+class OutboxRow(msgspec.Struct, frozen=True, kw_only=True):
+    run_id: str
+    dataset_id: str
+    generation: int
+    payload: str
+    state: str

@@ -1,0 +1,583 @@
+"""promote: judge again, name the next generation, write the version, its lineage and receipts, then ★ append it."""
+
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kfm import canonical
+from kfm.assemble import candidate_path, judge
+from kfm.catalog.dcat import render_dcat
+from kfm.channel import Channel, version_kept_out
+from kfm.clock import rfc3339
+from kfm.errors import Denied, Fenced, IntegrityError, KfmError, StepFailed, UsageError
+from kfm.lineage.base import LineageRecord, cypher, edges
+from kfm.model import ids
+from kfm.model.channel import GenerationPredicate
+from kfm.raw import checksums, parse_checksums
+from kfm.receipts import finish, run_folder, seal
+from kfm.store.base import Generation, HeadKey, LedgerRow, Token
+from kfm.wal import Wal
+from kfm.world import Outcome, World
+
+if TYPE_CHECKING:
+    from kfm.update import Steps
+
+__all__ = ["deliver", "project", "promote", "rollback", "tick", "void", "withdraw"]
+
+
+def promote(world: World, dataset_id: str, run_id: str | None = None, *, wait: bool = False) -> "Steps":
+    """Finish a proposed run. None: nothing to promote, or another process holds the dataset.
+
+    `run_id` with `wait` settles that run: it is finished, or its number is taken by a void generation, before anything else
+    of its partition happens.
+    """
+    while True:
+        taken = world.store.transaction(lambda tx: _take(tx, world, dataset_id, run_id))
+        if taken is None or isinstance(taken, tuple):
+            break
+        if not wait:
+            return None
+        yield "wait"
+    if taken is None:
+        return None
+    token, row = taken
+    work = _Promote(world, row, world.hold(token))
+    yield "promote: dataset lease taken"
+    try:
+        return (yield from work.steps())
+    except Fenced as error:
+        work.release()
+        return work.outcome("FENCED", str(error), exit_code=5)
+    except (KeyboardInterrupt, SystemExit):
+        work.release()
+        raise
+    except (KfmError, OSError) as error:
+        work.release()  # PROPOSED with its promote job stays: the next run goes on here
+        work.log.say("promote.failed", stage="publish", level="error", reason=str(error))
+        if isinstance(error, KfmError):
+            raise
+        raise StepFailed(
+            f"The system refused an operation: {error.strerror or error}.",
+            expected="a writable workspace with space left",
+            remedy="Mend that, then run `kfm resume`: the official version is unchanged.",
+        ) from error
+    finally:
+        world.let_go(token)
+
+
+def _take(tx: Any, world: World, dataset_id: str, run_id: str | None) -> tuple[Token, LedgerRow] | bool | None:
+    """(token, row), True when the lease is held by another, None when there is nothing to promote."""
+    if run_id is not None:
+        row = tx.runs.get(run_id)
+        row = row if row is not None and row.state == "PROPOSED" else None
+    else:
+        row = next(iter(tx.runs.promotable(dataset_id)), None)
+    if row is None:
+        return None
+    token = tx.leases.take(dataset_id, world.holder, world.lease_seconds)
+    return (token, row) if token is not None else True
+
+
+class _Promote:
+    """The end of one run, under the lease of its dataset."""
+
+    def __init__(self, world: World, row: LedgerRow, token: Token) -> None:
+        self.world, self.row, self.token = world, row, token
+        self.channel: Channel = world.channel(row.dataset_id)
+        self.log = world.log(row.dataset_id)
+        self.log.bind(row.run_id)
+        records = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
+        self.wal = Wal(world.store, world.clock, row, records)
+        self.wal.tokens = (token,)
+        self.began = world.clock.boot_ns()
+
+    def release(self) -> None:
+        try:
+            self.world.store.transaction(lambda tx: tx.leases.release(self.token))
+        except KfmError:
+            return
+
+    def outcome(self, state: str, reason: str = "", **more: Any) -> Outcome:
+        row = self.row
+        return Outcome(
+            dataset_id=row.dataset_id,
+            run_id=row.run_id,
+            state=state,
+            reason=reason,
+            version_id=row.version_id,
+            rows_read=row.rows_read,
+            rows_written=row.rows_written,
+            quarantined=self._quarantined(),
+            partition=row.partition,
+            window=row.win,
+            **more,
+        )
+
+    def _quarantined(self) -> int:
+        books = (self.wal.payload("transform") or {}).get("books", {})
+        return int(books.get("quarantined", 0))
+
+    def steps(self) -> "Steps":
+        verdicts, candidate = self._judge()
+        yield "judged again"
+        said = self._intend(verdicts)
+        yield said
+        if said.startswith("ended"):
+            return self._told()
+        if said == "denied, its number must be taken":
+            self._void()
+            yield "void generation"
+            self._done("REJECTED", "denied on resume", verdicts)
+            yield "run REJECTED"
+            return self._told(verdicts)
+        if said == "generation is another's":
+            self._done("SUPERSEDED", f"generation {self.row.intent} is another's")
+            yield "run SUPERSEDED"
+            return self._told()
+        if said != "generation is its own":
+            yield from self._publish(candidate)
+            made = self._star()
+            yield "★"
+            if not made:
+                self._done("SUPERSEDED", f"generation {self.row.intent} is another's")
+                yield "run SUPERSEDED"
+                return self._told()
+        project(self.world, self.row.dataset_id, self.log)
+        yield "projections rendered"
+        self._done("COMMITTED", "")
+        yield "run COMMITTED"
+        finish(self.world, self.row.run_id)
+        yield "journal archived"
+        deliver(self.world, self.row.dataset_id)
+        return self._told()
+
+    # ---- before ★ ----------------------------------------------------------------------------------------------------
+    def _judge(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """On current policy and labels, and on the bytes as they are now."""
+        raw = self.world.data.read(candidate_path(self.row.dataset_id, self.row.run_id))
+        candidate: dict[str, Any] = canonical.loads(raw)
+        full = ids.version_digest(
+            {p: a["digest"] for p, a in candidate["artifacts"].items()}, candidate["transform_hash"], candidate["updater_version"]
+        )
+        if full != self.row.version_digest:
+            raise IntegrityError(
+                f"The candidate of run {self.row.run_id} was changed after it was proposed.",
+                expected=str(self.row.version_digest),
+                remedy="Run the dataset again with --force.",
+            )
+        head = self.world.store.read(lambda tx: tx.index.last_generation(self.row.dataset_id))
+        out = version_kept_out(head, candidate["version_id"]) if head is not None else None
+        suppressed = out[1] if out is not None and out[0] == "suppressed" else None
+        return judge(self.world, self.row.dataset_id, candidate, suppressed), candidate
+
+    def _intend(self, verdicts: list[dict[str, Any]]) -> str:
+        """Name the one generation this run may create: right after the one its candidate was assembled on."""
+        world, now = self.world, rfc3339(self.world.clock.now())
+        no = [r for v in verdicts for r in v["reasons"]]
+
+        def intend(tx: Any) -> str:
+            tx.leases.check(self.token)
+            row = tx.runs.get(self.row.run_id)
+            if row is None or row.state != "PROPOSED":
+                tx.leases.release(self.token)
+                return "ended: nothing to promote"
+            self.row = row
+            head = self.channel.head(tx)
+            if row.intent is not None and head.generation >= row.intent:
+                taken = tx.index.generation(row.dataset_id, row.intent)
+                return "generation is its own" if taken is not None and taken.run_id == row.run_id else "generation is another's"
+            if no:
+                if row.intent is not None:  # a frozen holder may still write that number: take it
+                    return "denied, its number must be taken"
+                self.row = self._end(tx, row, "REJECTED", "; ".join(r["code"] for r in no), now)
+                return "ended: REJECTED"
+            if row.intent is None:
+                if row.pinned != head.generation:
+                    self.row = self._end(tx, row, "SUPERSEDED", f"base {row.pinned} is not the head {head.generation}", now)
+                    tx.jobs.put(row.dataset_id, row.partition, row.win)
+                    return "ended: SUPERSEDED"
+                self.row = tx.runs.move(row.run_id, "PROPOSED", intent=head.generation + 1)
+                self.wal.make("UPSERT", "version", "IN_PROGRESS", {"generation": self.row.intent, "version_id": row.version_id})
+                self.wal.make("LINEAGE", "lineage", "PENDING", {"cypher": f"{run_folder(row)}/lineage.cypher"})
+                tx.runs.append(self.wal.take_riding())
+            self.wal.run = self.row
+            return f"intent: generation {self.row.intent}"
+
+        said: str = world.store.transaction(intend)
+        return said
+
+    def _end(self, tx: Any, row: LedgerRow, state: str, reason: str, now: str) -> LedgerRow:
+        tx.leases.release(self.token)
+        found: LedgerRow = tx.runs.move(row.run_id, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now)
+        return found
+
+    def _publish(self, candidate: dict[str, Any]) -> Generator[str, None, None]:
+        """UPSERT the version, then lineage and outbox in one commit, then the receipts: all before ★."""
+        row, wal = self.row, self.wal
+        self._write_version(candidate)
+        yield "version written"
+        record = self._lineage(candidate)
+        self.world.publish(self.log).write_file(f"{run_folder(row)}/lineage.cypher", cypher(record).encode())
+        yield "cypher written"
+        wal.done("UPSERT", "version", {"version_id": row.version_id})
+        wal.done("LINEAGE", "lineage", {"edges": len(edges(record))})
+        wal.make("LINEAGE", "channel", "IN_PROGRESS", {"generation": row.intent, "path": self.channel.path(int(row.intent or 0))})
+        assets = {path: artifact["digest"] for path, artifact in candidate["artifacts"].items()}
+        payload = canonical.dumps({"version_id": row.version_id, "assets": assets}).decode()
+
+        def rows(tx: Any) -> None:
+            tx.index.put_lineage(row.run_id, row.dataset_id, int(row.intent or 0), msgspec.json.encode(record).decode(), edges(record))
+            tx.index.put_outbox(row.run_id, row.dataset_id, int(row.intent or 0), payload)
+
+        wal.commit(rows)
+        yield "lineage and outbox"
+        self.receipts_digest = seal(self.world, row, wal.records)
+        yield "receipts sealed"
+
+    def _write_version(self, candidate: dict[str, Any]) -> None:
+        """Artifacts first, `checksums.sha256` last: a folder without it is not a version."""
+        row = self.row
+        folder = f"processed/{row.dataset_id}/{row.version_id}"
+        listed = checksums({path: artifact["digest"] for path, artifact in candidate["artifacts"].items()})
+        if self.world.data.exists(f"{folder}/checksums.sha256"):
+            _compare_version(self.world, folder, listed)
+        publisher = self.world.publish(self.log)
+        for path, artifact in candidate["artifacts"].items():
+            target = f"{folder}/{path}"
+            if artifact["from"] == target:
+                continue
+            if publisher.write_file(target, self.world.data.local(artifact["from"])) != artifact["digest"]:
+                raise IntegrityError(f"{target} is damaged.", expected=artifact["digest"], remedy="Run again with --force.")
+        publisher.write_file(f"{folder}/checksums.sha256", listed)
+        for path, artifact in candidate["artifacts"].items():
+            if not self.world.data.exists(f"{folder}/{path}"):
+                raise IntegrityError(
+                    f"{folder}/{path} is not there after it was written.", expected=artifact["digest"], remedy="Check the disk."
+                )
+        self.log.say("version.written", stage="publish", version_id=row.version_id, artifacts=len(candidate["artifacts"]))
+
+    def _lineage(self, candidate: Mapping[str, Any]) -> LineageRecord:
+        row = self.row
+        return LineageRecord(
+            run_id=row.run_id,
+            updater_id=row.updater_id,
+            updater_version=row.updater_version,
+            wal_id=row.wal_id,
+            trigger_type=row.trigger_type,
+            started_at=row.timestamp,
+            dataset_id=row.dataset_id,
+            version_id=str(row.version_id),
+            version_digest=str(row.version_digest),
+            base_version=row.base_version,
+            inputs=tuple({"uri": s["source_url"], "hash": s["digest"]} for s in msgspec.json.decode(row.source_metadata)),
+            outputs=tuple({"key": row.dataset_id, "path": p, "hash": a["digest"]} for p, a in candidate["artifacts"].items()),
+        )
+
+    # ---- ★ and after -------------------------------------------------------------------------------------------------
+    def _star(self) -> bool:
+        """★ The commit point: exclusive creation of a file. No transaction covers it."""
+        row = self.row
+        number = int(row.intent or 0)
+        before = self.channel.path(number - 1)
+        made = self.channel.append(
+            GenerationPredicate(
+                dataset_id=row.dataset_id,
+                generation=number,
+                kind="promote",
+                version_id=row.version_id,
+                version_digest=row.version_digest,
+                receipts_digest=self.receipts_digest,
+                run_id=row.run_id,
+                token=f"{self.token.epoch}.{self.token.number}",
+                prev=ids.digest(self.world.data.read(before)) if number > 1 else None,
+                reason=row.reason or row.trigger_type,
+                forced=bool(row.forced),
+            )
+        )
+        if made:
+            self.log.say("channel.appended", stage="publish", generation=number, version_id=row.version_id)
+            return True
+        found = self.channel.predicate(number)
+        return found is not None and found.run_id == row.run_id
+
+    def _void(self) -> None:
+        """Take the number this run had named, so that no frozen holder can."""
+        number = int(self.row.intent or 0)
+        void(self.world, self.row.dataset_id, number, f"{self.token.epoch}.{self.token.number}", "denied on resume")
+
+    def _done(self, state: str, reason: str, verdicts: list[dict[str, Any]] | None = None) -> None:
+        """The ledger's last word. A commit closes the proposals it made stale; a superseded run is triggered again."""
+        world, now = self.world, rfc3339(self.world.clock.now())
+        if state == "REJECTED":
+            taken = self.channel.predicate(int(self.row.intent or 0))
+            if taken is not None and taken.run_id == self.row.run_id:  # the frozen holder was first
+                state, reason = "COMMITTED", ""
+        if state == "COMMITTED":
+            self.wal.done("LINEAGE", "channel", {"generation": self.row.intent})
+
+        def done(tx: Any) -> LedgerRow:
+            tx.leases.check(self.token)
+            head = self.channel.head(tx)
+            tx.runs.append(self.wal.take_riding())
+            row = tx.runs.move(
+                self.row.run_id, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now, latency_ms=_latency(self.row, now)
+            )
+            if state == "COMMITTED":
+                self._keep_head_key(tx, row, now)
+                for other in tx.runs.open_runs(row.dataset_id):
+                    if other.state == "PROPOSED" and other.intent is None and (other.pinned or 0) < head.generation:
+                        tx.runs.move(
+                            other.run_id, "PROPOSED", state="SUPERSEDED", promo=0, reason="its base is not the head any more", ended_at=now
+                        )
+                        tx.jobs.put(other.dataset_id, other.partition, other.win)
+            elif state == "SUPERSEDED":
+                tx.jobs.put(row.dataset_id, row.partition, row.win)
+            tx.leases.release(self.token)
+            found: LedgerRow = row
+            return found
+
+        self.row = world.store.transaction(done)
+
+    def _keep_head_key(self, tx: Any, row: LedgerRow, now: str) -> None:
+        etags = [s["etag"] or "" for s in msgspec.json.decode(row.source_metadata)]
+        tx.index.put_head_key(
+            HeadKey(
+                dataset_id=row.dataset_id,
+                partition=row.partition,
+                win=row.win,
+                run_key=row.key,
+                spec_hash=row.spec_hash,
+                input_hash=row.input_hash,
+                etag=msgspec.json.encode(etags).decode() if all(etags) else "",
+                version_id=str(row.version_id),
+                checked_at=row.timestamp,
+                full_check_at=row.timestamp,
+            )
+        )
+
+    def _told(self, verdicts: list[dict[str, Any]] | None = None) -> Outcome:
+        row = self.row
+        if row.ended_at is not None:
+            finish(self.world, row.run_id)
+            self._close_log(row)
+        reasons = tuple({k: str(x) for k, x in r.items()} for v in verdicts or [] for r in v["reasons"])
+        code = {"COMMITTED": 0, "REJECTED": 3}.get(row.state, 0)
+        return self.outcome(row.state, row.reason, exit_code=code, reasons=reasons, generation=row.intent)
+
+    def _close_log(self, row: LedgerRow) -> None:
+        judged = self.wal.payload("assemble") or {}
+        source = msgspec.json.decode(row.source_metadata)[0]
+        state = {
+            "run_id": row.run_id,
+            "dataset_id": row.dataset_id,
+            "source_url": source["source_url"],
+            "etag": source["etag"] or "",
+            "window": row.win,
+            "pipeline_version": row.pipeline_version,
+            "key": row.key,
+            "output_keys": judged.get("output_keys", []),
+            "spec_hash": row.spec_hash,
+            "state": row.state,
+        }
+        several = msgspec.json.decode(row.source_metadata)
+        if len(several) > 1:
+            state["sources"] = [
+                {
+                    "source_id": s["source_id"], "source_url": s["source_url"], "etag": s["etag"] or "",
+                    "key": ids.run_key(s["source_url"], s["etag"], row.win, row.pipeline_version),
+                }
+                for s in several
+            ]  # fmt: skip
+        elapsed = (self.world.clock.boot_ns() - self.began) // 1_000_000
+        fields: dict[str, Any] = {
+            "version_id": row.version_id,
+            "generation": row.intent,
+            "rows_read": row.rows_read,
+            "rows_written": row.rows_written,
+        }
+        artifacts = len(judged.get("artifacts", {}))
+        payload = {
+            "run_id": row.run_id, "duration_ms": _latency(row, row.ended_at or row.timestamp) or elapsed, "dataset": row.dataset_id,
+            "source_id": source["source_id"], "trigger": row.trigger_type, "idempotency_state": row.state, "artifact_count": artifacts,
+        }  # fmt: skip
+        event = self.log.event("updater.run", payload)
+        self.world.publish(self.log).emit_event("updater.run", event)
+        self.log.say("telemetry.emitted", stage="telemetry", event_id=event["event_id"])
+        self.log.say("run.ended", stage="ledger", state=row.state, reason=row.reason, duration_ms=payload["duration_ms"], **fields)
+        self.log.idempotency(state)
+
+
+def _latency(row: LedgerRow, now: str) -> int:
+    import datetime as dt
+
+    return max(0, int((dt.datetime.fromisoformat(now) - dt.datetime.fromisoformat(row.timestamp)).total_seconds() * 1000))
+
+
+def _compare_version(world: World, folder: str, listed: bytes) -> None:
+    """An existing folder is accepted only when its full list of digests is the same."""
+    if world.data.read(f"{folder}/checksums.sha256") != listed:
+        raise IntegrityError(
+            f"{folder} exists with other contents.", expected="the same artifacts under the same version id", remedy="Run `kfm verify`."
+        )
+
+
+def void(world: World, dataset_id: str, number: int, token: str, reason: str) -> bool:
+    """Append a generation that repeats the version before it, so that nobody else can have its number."""
+    channel = world.channel(dataset_id)
+    before = channel.predicate(number - 1) if number > 1 else None
+    return channel.append(
+        GenerationPredicate(
+            dataset_id=dataset_id,
+            generation=number,
+            kind="void",
+            version_id=before.version_id if before else None,
+            version_digest=before.version_digest if before else None,
+            receipts_digest=None,
+            run_id="",
+            token=token,
+            prev=ids.digest(world.data.read(channel.path(number - 1))) if number > 1 else None,
+            reason=reason,
+        )
+    )
+
+
+# ---- projections and the outbox ------------------------------------------------------------------------------------------
+def project(world: World, dataset_id: str, log: Any = None) -> None:
+    """Render what is shown from the head generation; never read to decide."""
+    head: Generation | None = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
+    if head is None or not head.generation:
+        return
+    entry = world.registry(dataset_id)
+    folder = f"processed/{dataset_id}/{head.version_id}"
+    listed = parse_checksums(world.data.read(f"{folder}/checksums.sha256")) if head.version_id else {}
+    sizes = {path: world.data.local(f"{folder}/{path}").stat().st_size for path in listed}
+    content = render_dcat(dataset_id, entry, head, listed, sizes)
+    path = f"catalog/dcat/{dataset_id}.json"
+    if not world.data.exists(path) or world.data.read(path) != content:
+        publisher = world.publish(log) if log is not None else world.publisher
+        publisher.update_metadata(path, content)
+
+
+def projected_generation(world: World, dataset_id: str) -> int | None:
+    """The generation the catalog shows, None when it shows none."""
+    path = f"catalog/dcat/{dataset_id}.json"
+    if not world.data.exists(path):
+        return None
+    try:
+        return int(canonical.loads(world.data.read(path))["kfm:generation"])
+    except (KfmError, KeyError, ValueError):
+        return -1  # damaged: any tick renders it again
+
+
+def deliver(world: World, dataset_id: str) -> int:
+    """External effects of committed generations: at least once, with a key the receiver can use."""
+    sent = 0
+    for row in world.store.read(lambda tx: tx.index.outbox()):
+        if row.dataset_id != dataset_id:
+            continue
+        found = world.channel(dataset_id).predicate(row.generation)
+        if found is None:
+            continue  # not committed yet
+        if found.run_id == row.run_id:
+            world.publisher.publish_release(f"{dataset_id}/{row.generation:08}", canonical.loads(row.payload.encode())["assets"])
+            sent += 1
+        state = "delivered" if found.run_id == row.run_id else "dropped"
+        world.store.transaction(lambda tx, row=row, state=state: tx.index.mark_outbox(row.run_id, row.generation, state))
+    return sent
+
+
+def tick(world: World, dataset_id: str) -> list[str]:
+    """Do what a crash after ★ may have left: projections, archives, deliveries. Repeatable."""
+    done = []
+    head = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
+    if head.generation and projected_generation(world, dataset_id) != head.generation:
+        project(world, dataset_id)
+        done.append("projection")
+    for row in world.store.read(lambda tx: tx.runs.unarchived(dataset_id)):
+        finish(world, row.run_id)
+        done.append(f"archive {row.run_id}")
+    if deliver(world, dataset_id):
+        done.append("outbox")
+    return done
+
+
+# ---- operators ----------------------------------------------------------------------------------------------------------
+def rollback(world: World, dataset_id: str, version_id: str | None, reason: str) -> GenerationPredicate:
+    """Append a generation that points at an earlier version and holds what it left."""
+    return _operate(world, dataset_id, "rollback", lambda head: _rollback_to(world, dataset_id, head, version_id), reason)
+
+
+def withdraw(world: World, dataset_id: str, partition: str, reason: str) -> GenerationPredicate:
+    """Append a generation without this content that itself carries the rule keeping it out for ever."""
+    return _operate(world, dataset_id, "withdraw", lambda head: _without(world, dataset_id, head, partition), reason)
+
+
+def _operate(world: World, dataset_id: str, kind: Any, choose: Any, reason: str) -> GenerationPredicate:
+    channel = world.channel(dataset_id)
+    while True:
+        head: Generation = world.store.transaction(lambda tx: channel.head(tx))
+        version_id, full, suppress = choose(head)
+        predicate = GenerationPredicate(
+            dataset_id=dataset_id,
+            generation=head.generation + 1,
+            kind=kind,
+            version_id=version_id,
+            version_digest=full,
+            receipts_digest=None,
+            run_id="",
+            token="0.0",
+            prev=head.file_digest or None,
+            reason=reason,
+            suppress=suppress,
+        )
+        if channel.append(predicate):  # else a promote took the number: look again
+            project(world, dataset_id)
+            return predicate
+
+
+def _rollback_to(world: World, dataset_id: str, head: Generation, version_id: str | None) -> tuple[str, str, list[dict[str, Any]]]:
+    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
+    earlier = [g for g in rows if g.version_id is not None and g.version_id != head.version_id and g.kind != "withdraw"]
+    if version_id is not None:
+        earlier = [g for g in rows if g.version_id == version_id]
+    if not earlier or (version_id is not None and version_id == head.version_id):
+        raise UsageError(
+            f"{dataset_id} has no {'such' if version_id else 'earlier'} version to go back to.",
+            expected="an earlier official version",
+            remedy=f"`kfm runs {dataset_id}` lists what there is.",
+        )
+    found = earlier[-1]
+    gone = version_kept_out(head, str(found.version_id))
+    if gone is not None and gone[0] == "suppressed":
+        raise Denied(
+            f"{found.version_id} was withdrawn by generation {gone[1]}.", expected="a version that may be shown", remedy="Choose another."
+        )
+    folder = f"processed/{dataset_id}/{found.version_id}"
+    for path, digest in parse_checksums(world.data.read(f"{folder}/checksums.sha256")).items():
+        stored = world.data.stat(f"{folder}/{path}")
+        if stored is None or stored.digest != digest:
+            raise IntegrityError(
+                f"{folder}/{path} is damaged.", expected=digest, remedy="Restore it from a backup before going back to it."
+            )
+    return str(found.version_id), str(found.version_digest), []
+
+
+def _without(world: World, dataset_id: str, head: Generation, partition: str) -> tuple[str | None, str | None, list[dict[str, Any]]]:
+    if partition not in head.contents or head.version_id is None:
+        raise UsageError(f"{dataset_id} has nothing official for partition {partition!r}.", remedy="`kfm status` shows what is official.")
+    rule = [{"content": partition, "mark": head.contents[partition], "version_id": head.version_id}]
+    base = f"processed/{dataset_id}/{head.version_id}"
+    left = {
+        p: d for p, d in parse_checksums(world.data.read(f"{base}/checksums.sha256")).items() if p != f"{partition or dataset_id}.parquet"
+    }
+    if not left:
+        return None, None, rule
+    row = world.store.read(lambda tx: tx.runs.get(head.run_id)) if head.run_id else None
+    full = ids.version_digest(left, row.transform_hash if row else "", row.updater_version if row else "")
+    folder = f"processed/{dataset_id}/{ids.version_id(full)}"
+    files: dict[str, bytes | Path] = {f"{folder}/{p}": world.data.local(f"{base}/{p}") for p in left}
+    world.data.create_all(files)
+    world.data.create(f"{folder}/checksums.sha256", checksums(left))
+    return str(ids.version_id(full)), full, rule

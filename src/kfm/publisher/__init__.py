@@ -1,0 +1,1 @@
+"""Publishers: the face of every effect."""

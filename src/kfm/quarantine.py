@@ -1,0 +1,39 @@
+"""Quarantine: what was refused is kept, with the reasons, and never reaches a version."""
+
+from typing import Any
+
+import msgspec
+
+from kfm.connectors.base import TransformResult
+from kfm.world import Target, World
+
+__all__ = ["keep_capture", "keep_rows"]
+
+
+def _pretty(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def keep_capture(world: World, target: Target, run_id: str, capture_id: str, error: Exception) -> str:
+    """Write the report on a capture that was refused whole; its bytes lie in raw, untouched."""
+    path = f"work/{target.dataset_id}/quarantine/{run_id}/report.json"
+    report = {
+        "run_id": run_id,
+        "dataset_id": target.dataset_id,
+        "capture": f"raw/{target.dataset_id}/captures/{capture_id}",
+        "code": getattr(error, "code", "refused"),
+        "happened": getattr(error, "happened", str(error)),
+        "expected": getattr(error, "expected", ""),
+        "remedy": getattr(error, "remedy", ""),
+        "detail": getattr(error, "detail", {}),
+        **world.marks,
+    }
+    world.data.create(path, _pretty(report))
+    return path
+
+
+def keep_rows(world: World, target: Target, run_id: str, result: TransformResult, rows: bytes) -> str:
+    """Keep the refused rows of a capture that was good enough as a whole."""
+    path = f"work/{target.dataset_id}/quarantine/{run_id}/rows.jsonl"
+    world.data.create(path, rows)
+    return path

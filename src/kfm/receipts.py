@@ -1,0 +1,230 @@
+"""Receipts: what a run did, told once, from its ledger row and its journal."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kfm.clock import rfc3339
+from kfm.model import ids
+from kfm.store.base import LedgerRow, WalRecord
+from kfm.wal import fold
+from kfm.world import World
+
+__all__ = ["JOB_TYPE", "finish", "receipt_path", "seal"]
+
+JOB_TYPE = "ingest.pull_source"
+_STATUS = {"COMMITTED": "succeeded", "PROPOSED": "succeeded", "NOOP": "skipped", "SUPERSEDED": "skipped"}
+
+
+def pretty(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def receipt_path(run_id: str, started_at: str, job_type: str = JOB_TYPE) -> str:
+    day = started_at[:10].replace("-", "/")
+    return f"receipts/{job_type}/{day}/{run_id}.json"
+
+
+def run_folder(row: LedgerRow) -> str:
+    return f"work/{row.dataset_id}/runs/{row.run_id}"
+
+
+def _payload(records: Sequence[WalRecord], step_id: str) -> dict[str, Any]:
+    record = fold(records).get(step_id)
+    found: dict[str, Any] = msgspec.json.decode(record.payload) if record is not None else {}
+    return found
+
+
+def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[str, Any]:
+    """run_record.json: everything needed to say what was asked, and to ask it again."""
+    plan = _payload(records, "plan")
+    return {
+        "run_id": row.run_id,
+        "dataset_id": row.dataset_id,
+        "partition": row.partition,
+        "window": row.win,
+        "wal_id": row.wal_id,
+        "run_key": row.key,
+        "spec_hash": row.spec_hash,
+        "spec_file_hash": plan.get("spec_file_hash"),
+        "transform_hash": row.transform_hash,
+        "input_hash": row.input_hash,
+        "plan_hash": plan.get("plan_hash"),
+        "toolchain_digest": row.toolchain_digest,
+        "pipeline_version": row.pipeline_version,
+        "updater_id": row.updater_id,
+        "updater_version": row.updater_version,
+        "trigger_type": row.trigger_type,
+        "forced": bool(row.forced),
+        "attempt": row.attempt,
+        "base_generation": row.pinned if row.pinned is not None else row.base_generation,
+        "base_version": row.base_version,
+        "version_id": row.version_id,
+        "version_digest": row.version_digest,
+        "content_id": row.content_id,
+        "sources": msgspec.json.decode(row.source_metadata),
+        "spec": plan.get("spec"),
+        "started_at": row.timestamp,
+        "tool_versions": _tool_versions(world),
+        **world.facts(),
+        **world.marks,
+    }
+
+
+def _tool_versions(world: World) -> dict[str, str]:
+    import platform
+
+    return {"python": platform.python_version(), **world.toolchain()}
+
+
+def _report(row: LedgerRow, records: Sequence[WalRecord], marks: Mapping[str, Any]) -> dict[str, Any]:
+    """validation_report.json: five sections, each with check, value, threshold and verdict."""
+    transform, judged = _payload(records, "transform"), _payload(records, "assemble")
+    reasons = [r for v in judged.get("verdicts", []) for r in v["reasons"]]
+    books = transform.get("books") or {}
+
+    def verdict(*prefixes: str) -> str:
+        if not judged.get("verdicts"):
+            return "not judged"
+        return "deny" if any(r["code"].startswith(prefixes) for r in reasons) else "pass"
+
+    share = books.get("quarantined", 0) / books["read"] if books.get("read") else 0.0
+    bbox = transform.get("bbox")
+    return {
+        "run_id": row.run_id,
+        "dataset_id": row.dataset_id,
+        "ok": bool(judged.get("verdicts")) and not reasons,
+        "sections": {
+            "schema": [
+                {
+                    "check": "columns",
+                    "value": transform.get("schema", []),
+                    "threshold": "the registry's schema",
+                    "verdict": verdict("schema"),
+                },
+                {
+                    "check": "books",
+                    "value": books,
+                    "threshold": "read = written + unchanged + quarantined + dropped",
+                    "verdict": verdict("books"),
+                },
+                {"check": "quarantined", "value": share, "threshold": transform.get("max_quarantined"), "verdict": verdict("quarantine")},
+            ],
+            "geo": [{"check": "extent", "value": bbox, "threshold": [-180, -90, 180, 90], "verdict": "pass" if bbox else "not spatial"}],
+            "time": [{"check": "window", "value": row.win or None, "threshold": "half-open, UTC", "verdict": "pass"}],
+            "licence": [{"check": "spdx", "value": judged.get("licence"), "threshold": "an SPDX id", "verdict": verdict("licence")}],
+            "policy": [
+                {"check": "labels", "value": judged.get("labels"), "threshold": "every obligation discharged", "verdict": verdict("labels")}
+            ],
+        },
+        "reasons": reasons,
+        "warnings": transform.get("warnings", []),
+        **marks,
+    }
+
+
+def _manifest(row: LedgerRow, records: Sequence[WalRecord], marks: Mapping[str, Any]) -> dict[str, Any]:
+    """run_manifest.json: the promotion contract."""
+    judged = _payload(records, "assemble")
+    return {
+        "run_id": row.run_id,
+        "dataset_id": row.dataset_id,
+        "version_id": row.version_id,
+        "version_digest": row.version_digest,
+        "base_generation": row.pinned,
+        "generation": row.intent,
+        "artifacts": judged.get("artifacts", {}),
+        "output_keys": judged.get("output_keys", []),
+        "verdicts": judged.get("verdicts", []),
+        **marks,
+    }
+
+
+def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests: Mapping[str, str], finished_at: str) -> dict[str, Any]:
+    judged = _payload(records, "assemble")
+    failed = row.state in ("FAILED", "REJECTED")
+    kind = "Published" if row.intent is not None else "Work"
+    outputs = [
+        {"kind": "file", "id": f"kfm://dataset/{row.dataset_id}@{row.version_id}/{path}", "checksum": a["digest"], "zone": kind}
+        for path, a in judged.get("artifacts", {}).items()
+    ]
+    decisions = [
+        {"decision": "deny" if v["reasons"] else "allow", "gate": v["gate"], "reason": "; ".join(r["code"] for r in v["reasons"]) or "pass"}
+        for v in judged.get("verdicts", [])
+    ]
+    sources = msgspec.json.decode(row.source_metadata)
+    return {
+        "run_id": row.run_id,
+        "job_id": ids.job_id(
+            JOB_TYPE, [{"kind": "dataset", "id": f"kfm://dataset/{row.dataset_id}"}], {"partition": row.partition}, row.win or None
+        ),
+        "job_type": JOB_TYPE,
+        "dataset_id": row.dataset_id,
+        "started_at": row.timestamp,
+        "finished_at": finished_at,
+        "status": "failed" if failed else _STATUS.get(row.state, "failed"),
+        "reason": row.reason or row.trigger_type,
+        "run_key": row.key,
+        "spec_hash": row.spec_hash,
+        "output_keys": judged.get("output_keys", []),
+        "inputs": [{"kind": "uri", "id": s["source_url"], "checksum": s.get("digest") or ""} for s in sources],
+        "outputs": outputs,
+        "provenance": {
+            "tool_versions": {**_tool_versions(world), "worker_image": world.facts().get("image_digest")},
+            "transforms": [{"id": row.updater_id, "version": row.updater_version, "transform_hash": row.transform_hash}],
+            "policy_decisions": decisions,
+            "files": dict(digests),
+        },
+        "errors": [{"message": row.reason, "stack": None}] if failed else [],
+        **world.marks,
+    }
+
+
+def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
+    """Write the run's records and its receipt, each once; returns the receipt's digest.
+
+    A file that exists is read back and its digest used, never sealed again: its bytes hold the time of the first attempt.
+    """
+    folder = run_folder(row)
+    files = {
+        "run_record.json": _record(world, row, records),
+        "validation_report.json": _report(row, records, world.marks),
+        "run_manifest.json": _manifest(row, records, world.marks),
+    }
+    digests: dict[str, str] = {}
+    for name, content in files.items():
+        digests[name] = _once(world.data, f"{folder}/{name}", pretty(content))
+    finished = row.ended_at or rfc3339(world.clock.now())
+    path = _payload(records, "plan").get("receipt_path") or receipt_path(row.run_id, row.timestamp)
+    return _once(world.root, path, pretty(_receipt(world, row, records, digests, finished)))
+
+
+def _once(zone: Any, path: str, content: bytes) -> str:
+    if zone.create(path, content):
+        return ids.digest(content)
+    return ids.digest(zone.read(path))
+
+
+def finish(world: World, run_id: str) -> None:
+    """After a run has ended: seal what is not sealed, archive its journal. Repeatable; every tick does what a crash left."""
+    row, records = world.store.read(lambda tx: _row_and_records(tx, run_id))
+    if row is None or row.ended_at is None or row.archived:
+        return
+    if row.state != "COMMITTED":
+        seal(world, row, records)
+        world.data.create(f"{run_folder(row)}/outcome.json", pretty(outcome_of(row) | dict(world.marks)))
+    lines = b"".join(msgspec.json.encode(r) + b"\n" for r in records)
+    if lines:
+        world.data.create(f"{run_folder(row)}/wal.jsonl", lines)
+    world.store.transaction(lambda tx: tx.runs.move(run_id, row.state, archived=1))
+
+
+def outcome_of(row: LedgerRow) -> dict[str, Any]:
+    """How a run that is not in a channel ended; what reindex reads."""
+    return {"run_id": row.run_id, "state": row.state, "reason": row.reason, "ended_at": row.ended_at}
+
+
+def _row_and_records(tx: Any, run_id: str) -> tuple[LedgerRow | None, list[WalRecord]]:
+    row = tx.runs.get(run_id)
+    return row, tx.runs.journal(row.wal_id) if row is not None else []

@@ -1,0 +1,77 @@
+"""What a store promises: one transaction at a time, three views, every fenced write checked against its lease."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from kfm.model.ledger import Generation, HeadKey, JobRow, LedgerRow, NoopRow, OutboxRow, Token, WalRecord
+
+__all__ = [
+    "Generation",
+    "HeadKey",
+    "JobRow",
+    "LedgerRow",
+    "NoopRow",
+    "OutboxRow",
+    "Store",
+    "Token",
+    "Tx",
+    "WalRecord",
+]
+
+T = TypeVar("T")
+
+
+class Leases(Protocol):
+    """Who may write. A lease of a dead holder is free at once, that of a frozen one after it ran out."""
+
+    def take(self, name: str, holder: str, seconds: float) -> Token | None: ...
+    def check(self, *tokens: Token) -> None:
+        """Raise `Fenced` when one of `tokens` is not the newest of its lease."""
+
+    def renew(self, tokens: Iterable[Token], seconds: float) -> None: ...
+    def release(self, *tokens: Token) -> None:
+        """Give back what is still ours; a stale token is ignored."""
+
+    def is_free(self, name: str) -> bool: ...
+
+
+class Jobs(Protocol):
+    """A minimal job table: `put` while running marks `again`, and the ack queues it once more."""
+
+    def put(self, dataset_id: str, partition: str, win: str, *, forced: int = 0, reason: str = "") -> JobRow: ...
+    def get(self, dataset_id: str, partition: str, win: str) -> JobRow | None: ...
+    def start(self, job: JobRow) -> None: ...
+    def ack(self, dataset_id: str, partition: str, win: str) -> None: ...
+    def requeue(self, dataset_id: str, partition: str, win: str) -> None: ...
+
+
+class Runs(Protocol):
+    """Ledger, journals, and the index over channels. Every transition names the state it leaves."""
+
+    def get(self, run_id: str) -> LedgerRow | None: ...
+    def open_runs(self, dataset_id: str, partition: str | None = None) -> list[LedgerRow]: ...
+    def by_tuple(self, dataset_id: str, partition: str, spec_hash: str, input_hash: str) -> list[LedgerRow]: ...
+    def recent(self, dataset_id: str | None = None, limit: int = 1000) -> list[LedgerRow]: ...
+    def insert(self, row: LedgerRow) -> None: ...
+    def move(self, run_id: str, leaves: str, **changes: Any) -> LedgerRow:
+        """Change a row that is in state `leaves`; raise `Fenced` when it is not."""
+
+    def append(self, records: Sequence[WalRecord]) -> None: ...
+    def journal(self, wal_id: str) -> list[WalRecord]: ...
+
+
+class Tx(Protocol):
+    """One transaction and its views."""
+
+    runs: Any
+    leases: Any
+    jobs: Any
+    index: Any
+
+
+class Store(Protocol):
+    """Durable when `transaction` returns. A failing transaction leaves no trace and does not disturb others in its batch."""
+
+    def transaction(self, work: Callable[[Any], T]) -> T: ...
+    def read(self, work: Callable[[Any], T]) -> T: ...
+    def close(self) -> None: ...

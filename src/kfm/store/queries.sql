@@ -1,0 +1,90 @@
+-- name: lease_get
+select epoch, token, holder, boot_id, expires_ns from lease where name = :name
+-- name: lease_put
+insert into lease (name, epoch, token, holder, boot_id, expires_ns) values (:name, :epoch, :token, :holder, :boot_id, :expires_ns)
+on conflict (name) do update set epoch = excluded.epoch, token = excluded.token, holder = excluded.holder,
+  boot_id = excluded.boot_id, expires_ns = excluded.expires_ns
+-- name: lease_check
+select 1 from lease where name = :name and epoch = :epoch and token = :token and holder is not null
+-- name: lease_renew
+update lease set expires_ns = :expires_ns where name = :name and epoch = :epoch and token = :token and holder is not null
+-- name: lease_release
+update lease set holder = null where name = :name and epoch = :epoch and token = :token
+-- name: lease_held
+select name, epoch, token, holder, boot_id, expires_ns from lease where holder is not null order by name
+-- name: job_get
+select * from job where job_id = :job_id
+-- name: job_put
+insert into job (job_id, job_type, dataset_id, partition, win, state, again, forced, generation, reason, put_at)
+values (:job_id, :job_type, :dataset_id, :partition, :win, :state, :again, :forced, :generation, :reason, :put_at)
+on conflict (job_id) do update set state = excluded.state, again = excluded.again, forced = excluded.forced,
+  generation = excluded.generation, reason = excluded.reason, put_at = excluded.put_at
+-- name: job_waiting
+select * from job where dataset_id = :dataset_id and state <> 'ended' order by put_at, job_id
+-- name: run_get
+select * from ledger where run_id = :run_id
+-- name: run_open
+select * from ledger where dataset_id = :dataset_id and state in ('CLAIMED', 'PROPOSED') order by run_id
+-- name: run_tuple
+select * from ledger where dataset_id = :dataset_id and partition = :partition and spec_hash = :spec_hash
+  and input_hash = :input_hash order by run_id
+-- name: run_promotable
+select * from ledger where dataset_id = :dataset_id and state = 'PROPOSED' and promo = 1 order by run_id
+-- name: run_unarchived
+select * from ledger where dataset_id = :dataset_id and ended_at is not null and archived = 0 order by run_id
+-- name: run_list
+select * from ledger where (:dataset_id is null or dataset_id = :dataset_id) order by run_id desc limit :limit
+-- name: run_delete
+delete from ledger where run_id = :run_id
+-- name: journal_get
+select * from journal where wal_id = :wal_id order by seq
+-- name: journal_one
+select * from journal where wal_id = :wal_id and seq = :seq
+-- name: journal_delete
+delete from journal where wal_id = :wal_id
+-- name: journal_orphans
+select distinct wal_id from journal where wal_id not in (select wal_id from ledger)
+-- name: plan_get
+select plan_hash, plan from plan where identity = :identity
+-- name: plan_put
+insert into plan (identity, plan_hash, plan) values (:identity, :plan_hash, :plan)
+-- name: generation_last
+select * from generation where dataset_id = :dataset_id order by generation desc limit 1
+-- name: generation_get
+select * from generation where dataset_id = :dataset_id and generation = :generation
+-- name: generation_of_version
+select * from generation where dataset_id = :dataset_id and version_id = :version_id order by generation desc limit 1
+-- name: generation_of_run
+select * from generation where dataset_id = :dataset_id and run_id = :run_id order by generation limit 1
+-- name: generation_list
+select * from generation where dataset_id = :dataset_id order by generation
+-- name: outbox_put
+insert into outbox (run_id, dataset_id, generation, payload, state) values (:run_id, :dataset_id, :generation, :payload, 'waiting')
+on conflict (run_id, generation) do nothing
+-- name: outbox_waiting
+select * from outbox where state = 'waiting' order by dataset_id, generation
+-- name: outbox_mark
+update outbox set state = :state where run_id = :run_id and generation = :generation
+-- name: lineage_put
+insert into lineage (run_id, dataset_id, generation, record) values (:run_id, :dataset_id, :generation, :record)
+on conflict (run_id) do nothing
+-- name: lineage_edge_put
+insert into lineage_edge (source, kind, target, run_id) values (:source, :kind, :target, :run_id)
+on conflict (source, kind, target) do nothing
+-- name: lineage_list
+select * from lineage where (:dataset_id is null or dataset_id = :dataset_id) order by run_id
+-- name: head_key_get
+select * from head_key where dataset_id = :dataset_id and partition = :partition and win = :win
+-- name: head_key_latest
+select * from head_key where dataset_id = :dataset_id order by checked_at desc limit 1
+-- name: source_untrusted
+select untrusted from source_state where dataset_id = :dataset_id and source_url = :source_url
+-- name: source_distrust
+insert into source_state (dataset_id, source_url, untrusted) values (:dataset_id, :source_url, :untrusted)
+on conflict (dataset_id, source_url) do nothing
+-- name: noop_list
+select * from noop where (:dataset_id is null or dataset_id = :dataset_id) order by run_id desc limit :limit
+-- name: meta_get
+select value from meta where key = :key
+-- name: meta_put
+insert into meta (key, value) values (:key, :value) on conflict (key) do update set value = excluded.value

@@ -1,0 +1,133 @@
+"""verify: are the bytes, digests and signatures what they say they are?"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from kfm.errors import KfmError
+from kfm.model import ids
+from kfm.model.channel import GenerationPredicate
+from kfm.raw import parse_checksums
+from kfm.receipts import receipt_path
+from kfm.world import World
+from kfm.zones.base import hash_file
+
+__all__ = ["Verified", "verify_dataset", "verify_folder", "verify_workspace"]
+
+
+@dataclass
+class Verified:
+    """What was looked at and what was wrong."""
+
+    versions: int = 0
+    files: int = 0
+    generations: int = 0
+    problems: list[dict[str, str]] = field(default_factory=list)
+
+    def wrong(self, where: str, what: str) -> None:
+        self.problems.append({"where": where, "what": what})
+
+
+def verify_folder(folder: Path, found: Verified, name: str = "") -> None:
+    """A folder against its checksums.sha256: every listed file intact, no file unlisted."""
+    name = name or folder.name
+    listing = folder / "checksums.sha256"
+    if not listing.is_file():
+        found.wrong(name, "checksums.sha256 is missing")
+        return
+    try:
+        listed = parse_checksums(listing.read_bytes())
+    except (UnicodeDecodeError, ValueError):
+        found.wrong(name, "checksums.sha256 is not readable")
+        return
+    for path, digest in listed.items():
+        found.files += 1
+        if not (folder / path).is_file():
+            found.wrong(f"{name}/{path}", "listed, but missing")
+        elif hash_file(folder / path).digest != digest:
+            found.wrong(f"{name}/{path}", "its bytes do not match its digest")
+    present = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} - {"checksums.sha256"}
+    for path in sorted(present - set(listed)):
+        found.wrong(f"{name}/{path}", "present, but not listed")
+
+
+def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | None = None) -> None:
+    """The whole channel, every version it points at (or one), every receipt it names, every capture."""
+    versions = _verify_channel(world, dataset_id, found)
+    for version_id in sorted({v for v in versions if only is None or v == only}):
+        folder = world.data.local(f"processed/{dataset_id}/{version_id}")
+        found.versions += 1
+        if not folder.is_dir():
+            found.wrong(f"processed/{dataset_id}/{version_id}", "the version is missing")
+            continue
+        verify_folder(folder, found, f"processed/{dataset_id}/{version_id}")
+        _verify_version_digest(world, dataset_id, version_id, versions[version_id], found)
+    captures = world.data.local(f"raw/{dataset_id}/captures")
+    for capture in sorted(captures.iterdir()) if captures.is_dir() and only is None else ():
+        if (capture / "checksums.sha256").exists():  # without it the capture was never finished
+            verify_folder(capture, found, f"raw/{dataset_id}/captures/{capture.name}")
+
+
+def _verify_channel(world: World, dataset_id: str, found: Verified) -> dict[str, GenerationPredicate]:
+    channel, versions, prev, number = world.channel(dataset_id), {}, None, 1
+    while world.data.exists(channel.path(number)):
+        try:
+            predicate = channel.predicate(number)
+        except (KfmError, msgspec.ValidationError) as error:
+            found.wrong(channel.path(number), getattr(error, "happened", str(error)))
+            break
+        found.generations += 1
+        if predicate is None or predicate.prev != prev:
+            found.wrong(channel.path(number), "it does not continue the generation before it")
+            break
+        prev = ids.digest(world.data.read(channel.path(number)))
+        if predicate.version_id is not None:
+            if predicate.kind == "promote":
+                _verify_receipt(world, dataset_id, predicate, found)
+                versions[predicate.version_id] = predicate
+            versions.setdefault(predicate.version_id, predicate)
+        number += 1
+    files = list(world.data.names(f"catalog/channels/{dataset_id}"))
+    if len(files) != number - 1 and not any(p["where"].startswith("catalog/channels") for p in found.problems):
+        found.wrong(f"catalog/channels/{dataset_id}", "a generation is missing in the middle")
+    return versions
+
+
+def _verify_receipt(world: World, dataset_id: str, predicate: GenerationPredicate, found: Verified) -> None:
+    record = f"work/{dataset_id}/runs/{predicate.run_id}/run_record.json"
+    if not world.data.exists(record):
+        found.wrong(record, "the record of the run that made this generation is missing")
+        return
+    started = msgspec.json.decode(world.data.read(record)).get("started_at", "")
+    path = receipt_path(predicate.run_id, started)
+    if not world.root.exists(path):
+        found.wrong(path, "the receipt this generation names is missing")
+        return
+    raw = world.root.read(path)
+    if ids.digest(raw) != predicate.receipts_digest:
+        found.wrong(path, "the receipt is not the one that was sealed")
+        return
+    for name, digest in msgspec.json.decode(raw)["provenance"]["files"].items():
+        stored = world.data.stat(f"work/{dataset_id}/runs/{predicate.run_id}/{name}")
+        if stored is None or stored.digest != digest:
+            found.wrong(f"work/{dataset_id}/runs/{predicate.run_id}/{name}", "missing or not what the receipt sealed")
+
+
+def _verify_version_digest(world: World, dataset_id: str, version_id: str, predicate: GenerationPredicate, found: Verified) -> None:
+    """The folder's artifacts must hash to the digest the generation signed."""
+    record = f"work/{dataset_id}/runs/{predicate.run_id}/run_record.json"
+    listing = f"processed/{dataset_id}/{version_id}/checksums.sha256"
+    if not predicate.run_id or not world.data.exists(record) or not world.data.exists(listing):
+        return
+    told = msgspec.json.decode(world.data.read(record))
+    full = ids.version_digest(parse_checksums(world.data.read(listing)), told["transform_hash"], told["updater_version"])
+    if full != predicate.version_digest or ids.version_id(full) != version_id:
+        found.wrong(f"processed/{dataset_id}/{version_id}", "its contents are not those the generation was signed for")
+
+
+def verify_workspace(world: World, dataset_ids: list[str]) -> Verified:
+    found = Verified()
+    for dataset_id in dataset_ids:
+        verify_dataset(world, dataset_id, found)
+    return found

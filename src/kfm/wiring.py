@@ -1,0 +1,371 @@
+"""The one place that turns names into back ends. Dry run is a wiring, not an `if` anywhere else."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm import config
+from kfm.attest import KeyFolder
+from kfm.clock import Clock, SystemClock
+from kfm.connectors.base import TransformJob, TransformResult, toolchain
+from kfm.connectors.process import run_transform
+from kfm.errors import IntegrityError, UsageError
+from kfm.fetch.base import Fetched, Fetcher, FetchRequest
+from kfm.gates.kernel import KERNEL_GATES
+from kfm.heartbeat import Heartbeat
+from kfm.model import ids
+from kfm.model.dataset import DatasetEntry, UpdaterConfig, WorkspaceConfig
+from kfm.model.window import window as parse_window
+from kfm.publisher.base import Publisher
+from kfm.publisher.local import LocalPublisher
+from kfm.publisher.noop import NoopPublisher
+from kfm.store.sqlite import SqliteStore
+from kfm.world import Target, World, specify
+from kfm.zones.local import LocalZone
+from kfm.zones.overlay import OverlayZone
+
+__all__ = ["POLICY_DIGEST", "Workspace", "open_workspace", "open_world", "targets_of", "updater_target"]
+
+POLICY_DIGEST = ids.digest(b"kfm kernel gates 1: registry integrity schema licence labels books withdrawal")
+SAMPLE_DOMAIN = "sample.kfm.example"
+Echo = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A folder marked by kfm.yml."""
+
+    path: Path
+    config: WorkspaceConfig
+
+    @property
+    def data(self) -> Path:
+        return self._under(self.config.zones, "file", "zones")
+
+    @property
+    def store_file(self) -> Path:
+        return self._under(self.config.store, "sqlite", "store")
+
+    def _under(self, url: str, scheme: str, key: str) -> Path:
+        """`file:///data` is relative to the workspace; back ends are URLs."""
+        if not url.startswith(f"{scheme}:///"):
+            raise UsageError(
+                f"kfm.yml: {key} is {url!r}.",
+                expected=f"{scheme}:///<path inside the workspace>",
+                remedy="Other back ends are not part of this profile.",
+            )
+        return self.path / url.removeprefix(f"{scheme}:///")
+
+    def entry(self, dataset_id: str) -> DatasetEntry | None:
+        return config.load_dataset(self.path, dataset_id)
+
+    def registered(self) -> list[str]:
+        return config.registered(self.path)
+
+    def has_evidence(self) -> bool:
+        """Whether something was captured or published here."""
+        return any((self.data / "catalog" / "channels").glob("*/*.json")) or any((self.data / "work").glob("*/runs/*/run_record.json"))
+
+    def require(self, dataset_id: str) -> DatasetEntry:
+        """The entry of a registered dataset; an unregistered one is refused with the nearest name."""
+        entry = self.entry(dataset_id)
+        if entry is None:
+            import difflib
+
+            near = difflib.get_close_matches(dataset_id, self.registered(), 1)
+            hint = f"Did you mean `{near[0]}`?" if near else "Register it with `kfm dataset new`; `kfm dataset list` shows what there is."
+            raise UsageError(f"There is no dataset {dataset_id}.", expected=f"data/registry/{dataset_id}.yml", remedy=hint)
+        return entry
+
+
+def open_workspace(path: Path | None) -> Workspace:
+    start = (path or Path(os.environ.get("KFM_WORKSPACE", "."))).absolute()
+    found = start if path is not None else config.find_workspace(start)
+    if found is None or not (found / "kfm.yml").is_file():
+        raise UsageError(
+            f"{path or 'This folder'} is not a kfm workspace.",
+            expected="a folder with kfm.yml",
+            remedy="Make one with `kfm init DIR`, or name one with -w.",
+        )
+    return Workspace(found, config.load_workspace(found))
+
+
+# ---- fetchers --------------------------------------------------------------------------------------------------------
+class _Routed:
+    """Live hosts over HTTP; the sample's hosts, or all of them, from the sample upstream on loopback."""
+
+    def __init__(self, workspace: Workspace, everything_from_sample: bool) -> None:
+        self._workspace, self._all = workspace, everything_from_sample
+        self._live: Fetcher | None = None
+        self._sample: Fetcher | None = None
+
+    def fetch(self, request: FetchRequest, into: Path) -> Fetched:
+        from kfm.fetch.http import HttpFetcher
+        from kfm.fetch.url import parse_url
+
+        host = parse_url(request.url).host
+        attempts = int(os.environ.get("KFM_FETCH_ATTEMPTS", "5"))
+        if self._all or host == SAMPLE_DOMAIN or host.endswith("." + SAMPLE_DOMAIN):
+            if self._sample is None:
+                self._sample = HttpFetcher(reroute=_sample_address(self._workspace.path), attempts=attempts)
+            return self._sample.fetch(request, into)
+        if self._live is None:
+            self._live = HttpFetcher(allow_loopback=self._workspace.config.allow_loopback, attempts=attempts)
+        return self._live.fetch(request, into)
+
+
+def _sample_address(workspace: Path) -> tuple[str, int]:
+    """A running `kfm sample-upstream` (KFM_SAMPLE_UPSTREAM, or the one started for this workspace), else one of our own."""
+    url = os.environ.get("KFM_SAMPLE_UPSTREAM") or _noted_sample(workspace)
+    if not url:
+        url = _own_sample()
+    host, _, port = url.removeprefix("http://").rstrip("/").partition(":")
+    return host, int(port)
+
+
+def _noted_sample(workspace: Path) -> str | None:
+    note = workspace / "ledger" / "sample-upstream.json"
+    if not note.is_file():
+        return None
+    found = msgspec.json.decode(note.read_bytes())
+    try:
+        os.kill(found["pid"], 0)
+    except (OSError, KeyError, TypeError):
+        return None
+    return str(found["url"])
+
+
+@cache
+def _own_sample() -> str:
+    from kfm.sample_upstream import SampleUpstream
+
+    server = SampleUpstream()
+    server.start()
+    return server.url
+
+
+def _replay(workspace: Workspace, store: SqliteStore) -> Fetcher:
+    """Answers from replay.json, or from the newest capture of each source."""
+    from kfm.fetch.replay import ReplayFetcher
+
+    note = workspace.path / "replay.json"
+    if note.is_file():
+        listed: dict[str, str] = msgspec.json.decode(note.read_bytes())
+        return ReplayFetcher({url: workspace.path / file for url, file in listed.items()})
+    files: dict[str, Path] = {}
+    for row in store.read(lambda tx: tx.runs.recent(None, 10_000)):
+        entry = workspace.entry(row.dataset_id)
+        sources = [s for s in msgspec.json.decode(row.source_metadata) if s.get("digest")]
+        if entry is None or not sources:
+            continue
+        names = {f"{s['source_id']}.{entry.source.format}": s for s in sources}
+        folder = workspace.data / "raw" / row.dataset_id / "captures" / ids.capture_id({n: s["digest"] for n, s in names.items()})
+        for name, source in names.items():
+            if (folder / name).is_file():
+                files.setdefault(source["source_url"], folder / name)
+    return ReplayFetcher(files)
+
+
+# ---- the world -------------------------------------------------------------------------------------------------------
+def _facts(workspace: Path) -> Callable[[], Mapping[str, Any]]:
+    @cache
+    def facts() -> dict[str, Any]:
+        return {"git_sha": os.environ.get("KFM_GIT_SHA") or _git_sha(workspace), "image_digest": os.environ.get("KFM_IMAGE_DIGEST")}
+
+    return facts
+
+
+def _git_sha(start: Path) -> str | None:
+    """The commit checked out around `start`, read from .git without running git."""
+    for folder in (start, *start.parents):
+        git = folder / ".git"
+        if not git.is_dir():
+            continue
+        head = (git / "HEAD").read_text().strip()
+        if not head.startswith("ref: "):
+            return head
+        ref = git / head.removeprefix("ref: ")
+        if ref.is_file():
+            return ref.read_text().strip()
+        packed = git / "packed-refs"
+        lines = packed.read_text().splitlines() if packed.is_file() else []
+        return next((line.split()[0] for line in lines if line.endswith(" " + head.removeprefix("ref: "))), None)
+    return None
+
+
+@cache
+def _toolchain() -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(toolchain().items()))
+
+
+def _transform(job: TransformJob, scratch: Path, on_event: Echo | None) -> TransformResult:
+    return run_transform(job, scratch, on_event=on_event, timeout_s=float(os.environ.get("KFM_STEP_SECONDS", "21600")))
+
+
+def _private(workspace: Path) -> dict[str, str]:
+    return {str(workspace): "<workspace>", str(Path.home()): "~"} if str(Path.home()) != "/" else {str(workspace): "<workspace>"}
+
+
+def open_store(workspace: Workspace, clock: Clock) -> SqliteStore:
+    """The store; a missing one beside evidence is a loss to be mended, never an empty beginning."""
+    if not workspace.store_file.exists() and workspace.has_evidence():
+        raise IntegrityError(
+            f"The store {workspace.store_file.name} is missing, but this workspace has published data.",
+            expected="the store beside its evidence",
+            remedy="Run `kfm reindex`: it rebuilds the store from the evidence files.",
+        )
+    return SqliteStore(workspace.store_file, clock)
+
+
+@contextmanager
+def open_world(
+    workspace: Workspace,
+    *,
+    upstream: str = "live",
+    dry_run: str | None = None,
+    publisher: str = "local",
+    echo: Echo | None = None,
+    clock: Clock | None = None,
+) -> Iterator[World]:
+    """The seams of this workspace. `dry_run` names the dataset whose dry run this is."""
+    clock = clock or SystemClock()
+    store = open_store(workspace, clock)
+    data, root = LocalZone(workspace.data), LocalZone(workspace.path)
+    fetcher = _replay(workspace, store) if upstream == "replay" else _Routed(workspace, upstream == "sample")
+    world = World(
+        clock=clock,
+        store=store,
+        data=data,
+        root=root,
+        keys=KeyFolder(workspace.path / "keys"),
+        fetcher=fetcher,
+        transform=_transform,
+        merge=_transform,
+        publisher=_publisher(publisher, data, root),
+        gates=KERNEL_GATES,
+        policy_digest=POLICY_DIGEST,
+        registry=workspace.entry,
+        lease_seconds=workspace.config.lease_seconds,
+        holder=f"{os.uname().nodename}:{os.getpid()}",
+        private=_private(workspace.path),
+        echo=echo,
+        facts=_facts(workspace.path),
+        toolchain=lambda: dict(_toolchain()),
+    )
+    heart = Heartbeat(store, world.lease_seconds)
+    world.heart = heart
+    try:
+        if dry_run is None:
+            yield world
+        else:
+            with _dry(world, dry_run) as dry:
+                yield dry
+    finally:
+        heart.stop()
+        store.close()
+        data.close()
+        root.close()
+
+
+def _publisher(name: str, data: LocalZone, root: LocalZone) -> Publisher:
+    if name == "github_actions":
+        from kfm.publisher.github_actions import GithubActionsPublisher
+
+        return GithubActionsPublisher(data, root)
+    return NoopPublisher() if name == "noop" else LocalPublisher(data, root)
+
+
+@contextmanager
+def _dry(world: World, dataset_id: str) -> Iterator[World]:
+    """Zones overlaid on a temporary folder, a throw-away copy of the store, a recording publisher."""
+    run_id = ids.new_run_id()
+    temp = Path(tempfile.mkdtemp(prefix="kfm-dry-"))
+    try:
+        world.store.copy_to(temp / "store.sqlite")
+        store = SqliteStore(temp / "store.sqlite", world.clock)
+        store.forget_work()
+        (temp / "data").mkdir()
+        (temp / "root").mkdir()
+        data = OverlayZone(_local(world.data), LocalZone(temp / "data"), f"work/{dataset_id}/runs/{run_id}/artifacts")
+        root = OverlayZone(_local(world.root), LocalZone(temp / "root"), ".nothing")
+        yield replace(
+            world,
+            store=store,
+            data=data,
+            root=root,
+            publisher=NoopPublisher(data),
+            marks={"dry_run": True},
+            new_run_id=lambda: run_id,
+            heart=None,
+        )
+        store.abandon()
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+
+
+def _local(zone: Any) -> LocalZone:
+    found: LocalZone = zone
+    return found
+
+
+# ---- targets ---------------------------------------------------------------------------------------------------------
+def targets_of(
+    workspace: Workspace, dataset_id: str, *, win: str = "", trigger: str = "manual", spec_file: Path | None = None
+) -> list[Target]:
+    """What running a dataset means: one target per partition."""
+    entry = workspace.require(dataset_id)
+    if win and not _windowed(entry):
+        raise UsageError(
+            f"{dataset_id} has no window: its address takes none and no time column is named.",
+            expected="{since} and {until} in source.url, or source.time_column",
+            remedy="Run it without --window, or add one of them to the registry.",
+        )
+    connector = workspace.path / "scripts" / "connectors" / dataset_id / "connector.py"
+    digest = ids.digest(connector.read_bytes()) if connector.is_file() else None
+    base = Target(
+        entry=entry,
+        sources=({"source_id": "source", "url": entry.source.url},),
+        win=win,
+        pipeline_version=entry.pipeline_version,
+        connector=str(connector.absolute()) if digest else None,
+        connector_digest=digest,
+        trigger=trigger,
+        spec_file_hash=ids.spec_hash(config.parse(spec_file.read_bytes(), spec_file.name)) if spec_file else None,
+    )
+    return [specify(replace(base, partition=p), POLICY_DIGEST) for p in entry.partitions or ("",)]
+
+
+def _windowed(entry: DatasetEntry) -> bool:
+    return "{since}" in entry.source.url or "{until}" in entry.source.url or entry.source.time_column is not None
+
+
+def updater_target(workspace: Workspace, updater: UpdaterConfig, win: str | None, clock: Clock) -> Target:
+    """The target an updater configuration describes: its sources and version, the registry's licence and labels."""
+    entry = workspace.require(updater.dataset_id)
+    text = win or updater.window or ""
+    bounds = parse_window(text, clock.now()) if text else ""
+    first = updater.sources[0]
+    source = msgspec.structs.replace(entry.source, url=first.source_url, format=first.format)
+    if bounds and not _windowed(msgspec.structs.replace(entry, source=source)):
+        raise UsageError(
+            f"{entry.dataset_id} has no window: its address takes none and no time column is named.",
+            expected="{since} and {until} in source_url",
+            remedy="Run it without --window.",
+        )
+    target = targets_of(workspace, updater.dataset_id)[0]
+    changed = replace(
+        target,
+        entry=msgspec.structs.replace(entry, source=source),
+        sources=tuple({"source_id": s.source_id, "url": s.source_url} for s in updater.sources),
+        win=bounds,
+        pipeline_version=updater.pipeline_version,
+    )
+    return specify(changed, POLICY_DIGEST)

@@ -1,0 +1,178 @@
+"""What a run works with: seams passed in, nothing looked up."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from kfm import canonical
+from kfm.attest import KeyFolder
+from kfm.channel import Channel
+from kfm.clock import Clock
+from kfm.connectors.base import TransformJob, TransformResult
+from kfm.fetch.base import Fetcher
+from kfm.gates.base import Gate
+from kfm.model import ids
+from kfm.model.dataset import DatasetEntry
+from kfm.publisher.base import Publisher
+from kfm.publisher.trace import TracePublisher
+from kfm.runlog import RunLog
+from kfm.store.base import Token
+from kfm.zones.base import Zone
+
+__all__ = ["Outcome", "Target", "World", "specify"]
+
+Transform = Callable[[TransformJob, Path, Callable[[dict[str, Any]], None] | None], TransformResult]
+
+
+class Heart(Protocol):
+    """Renews the leases it was given, beside the work."""
+
+    def add(self, token: Token) -> None: ...
+    def drop(self, *tokens: Token) -> None: ...
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a piece of work ended."""
+
+    dataset_id: str
+    run_id: str
+    state: str  # COMMITTED, NOOP, REJECTED, FAILED, SUPERSEDED, PROPOSED, FENCED
+    reason: str = ""
+    exit_code: int = 0
+    names: str = ""  # what a NOOP names: a proposal, a denial, a rollback
+    version_id: str | None = None
+    generation: int | None = None
+    rows_read: int = 0
+    rows_written: int = 0
+    quarantined: int = 0
+    reasons: tuple[dict[str, str], ...] = ()
+    remedy: str = ""
+    partition: str = ""
+    window: str = ""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One dataset, one partition, one window, and the spec that follows from them."""
+
+    entry: DatasetEntry
+    sources: tuple[dict[str, str], ...]  # {source_id, url}; the url is the registered address
+    partition: str = ""
+    win: str = ""
+    pipeline_version: str = "1.0.0"
+    connector: str | None = None  # path of the workspace's connector.py
+    connector_digest: str | None = None
+    spec: dict[str, Any] = field(default_factory=dict)
+    spec_hash: str = ""
+    transform_hash: str = ""
+    trigger: str = "manual"
+    spec_file_hash: str | None = None
+
+    @property
+    def dataset_id(self) -> str:
+        return self.entry.dataset_id
+
+    @property
+    def updater_id(self) -> str:
+        return f"{self.entry.source.kind}.{self.dataset_id}"
+
+    @property
+    def partition_lease(self) -> str:
+        return f"{self.dataset_id}/{self.partition or '-'}"
+
+    @property
+    def artifact(self) -> str:
+        return f"{self.partition or self.dataset_id}.parquet"
+
+
+def specify(target: Target, policy_digest: str) -> Target:
+    """`target` with its expanded spec and the two hashes over it."""
+    entry = msgspec.to_builtins(target.entry)
+    # Registry prose and governance fields decide what may be published, not which bytes come out.
+    prose = {
+        "title",
+        "description",
+        "licence",
+        "sensitivity",
+        "policy_label",
+        "max_quarantined",
+        "partitions",
+        "pipeline_version",
+        "source",
+    }
+    reading = {k: v for k, v in entry["source"].items() if k in ("kind", "format", "encoding", "records", "time_column")}
+    transform = {
+        "registry": {k: v for k, v in entry.items() if k not in prose},
+        "source": reading,
+        "connector": target.connector_digest,
+        "pipeline_version": target.pipeline_version,
+        "updater_id": target.updater_id,
+    }
+    spec = {
+        "registry": entry,
+        "registry_digest": ids.digest(canonical.dumps(entry)),
+        "policy_digest": policy_digest,
+        "sources": [dict(s) for s in target.sources],
+        "partition": target.partition,
+        "window": target.win,
+        "connector": target.connector_digest,
+        "pipeline_version": target.pipeline_version,
+        "updater_id": target.updater_id,
+    }
+    from dataclasses import replace
+
+    return replace(target, spec=spec, spec_hash=ids.spec_hash(spec), transform_hash=ids.spec_hash(transform))
+
+
+@dataclass
+class World:
+    """The seams of one process, and the few facts about it that receipts record."""
+
+    clock: Clock
+    store: Any
+    data: Zone
+    root: Zone
+    keys: KeyFolder
+    fetcher: Fetcher
+    transform: Transform
+    merge: Transform
+    publisher: Publisher
+    gates: Sequence[Gate]
+    policy_digest: str
+    registry: Callable[[str], DatasetEntry | None]
+    lease_seconds: float = 15.0
+    holder: str = "kfm"
+    marks: Mapping[str, Any] = field(default_factory=dict)
+    private: Mapping[str, str] = field(default_factory=dict)
+    echo: Callable[[dict[str, Any]], None] | None = None
+    facts: Callable[[], Mapping[str, Any]] = dict  # git_sha, image_digest
+    toolchain: Callable[[], dict[str, str]] = dict
+    new_run_id: Callable[[], str] = ids.new_run_id
+    heart: "Heart | None" = None  # None: nobody renews (tests with a clock of their own)
+    trace: Callable[[Publisher, RunLog, Mapping[str, Any]], Publisher] = field(
+        default=lambda inner, log, marks: TracePublisher(inner, log.trace, marks)
+    )
+
+    def channel(self, dataset_id: str) -> Channel:
+        return Channel(self.data, self.keys, dataset_id)
+
+    def log(self, dataset_id: str) -> RunLog:
+        return RunLog(self.data, self.clock, dataset_id, marks=self.marks, private=self.private, echo=self.echo)
+
+    def publish(self, log: RunLog) -> Publisher:
+        return self.trace(self.publisher, log, self.marks)
+
+    def hold(self, token: Token) -> Token:
+        if self.heart is not None:
+            self.heart.add(token)
+        return token
+
+    def let_go(self, *tokens: Token) -> None:
+        if self.heart is not None:
+            self.heart.drop(*tokens)
+
+    def toolchain_digest(self) -> str:
+        return ids.digest(canonical.dumps(self.toolchain()))

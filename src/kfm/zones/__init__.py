@@ -1,0 +1,1 @@
+"""Zones: where bytes live. Truth is written once, projections are rendered."""

@@ -1,0 +1,342 @@
+"""A zone on local files: unique temp, fsync, link without replace, fsync folder."""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import hashlib
+import os
+import queue
+import shutil
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kfm.errors import IntegrityError, StepFailed
+from kfm.zones.base import Stored, check_path, hash_file
+
+__all__ = ["LocalZone", "fsync_dir"]
+
+CHUNK = 4 << 20
+_BATCH = 24  # from this many files on, one syncfs is cheaper than an fsync each
+
+
+def fsync_dir(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _syncfs(folder: Path) -> bool:
+    """Flush the whole file system; False where the system has no such call."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if call is None:
+        return False
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return bool(call(fd) == 0)
+    finally:
+        os.close(fd)
+
+
+class _Hasher(threading.Thread):
+    """Hashes chunks beside the thread that writes them; sha256 and write both let go of the interpreter lock."""
+
+    def __init__(self) -> None:
+        super().__init__(name="kfm-hash", daemon=True)
+        self.hash = hashlib.sha256()
+        self.chunks: queue.Queue[Any] = queue.Queue(maxsize=4)
+
+    def run(self) -> None:
+        while (chunk := self.chunks.get()) is not None:
+            self.hash.update(chunk)
+
+    def finish(self) -> str:
+        self.chunks.put(None)
+        self.join()
+        return "sha256:" + self.hash.hexdigest()
+
+
+def _write_whole(fd: int, data: Any) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+_SYNC_FILE_RANGE: Any = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux only
+
+
+def _start_writeback(fd: int, offset: int, length: int) -> None:
+    """Ask the kernel to begin writing now, so that the final fsync finds little left to do."""
+    if _SYNC_FILE_RANGE is not None:
+        _SYNC_FILE_RANGE(ctypes.c_int(fd), ctypes.c_int64(offset), ctypes.c_int64(length), ctypes.c_uint(2))
+
+
+def _copy_hashing(source: Path, fd: int) -> Stored:
+    size, hasher = 0, None
+    with source.open("rb", buffering=0) as file:
+        first = file.read(CHUNK)
+        if len(first) < CHUNK:  # small: a thread would cost more than it saves
+            _write_whole(fd, first)
+            rest = file.read()  # a short read is not the end
+            _write_whole(fd, rest)
+            return Stored(("sha256:" + hashlib.sha256(first + rest).hexdigest(), len(first) + len(rest)))
+        hasher = _Hasher()
+        hasher.start()
+        chunk = first
+        while chunk:
+            hasher.chunks.put(chunk)
+            _write_whole(fd, chunk)
+            _start_writeback(fd, size, len(chunk))
+            size += len(chunk)
+            chunk = file.read(CHUNK)
+    return Stored((hasher.finish(), size))
+
+
+class LocalZone:
+    """Files below one folder. Temporary names lie in `.tmp/<process>/`, locked for as long as the process lives."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._tmp: Path | None = None
+        self._tmp_lock = -1
+        self._mutex = threading.Lock()
+
+    def local(self, path: str) -> Path:
+        target = self.root / check_path(path)
+        parent = target.parent
+        if parent.exists() and not parent.resolve().is_relative_to(self.root.resolve()):
+            raise IntegrityError(
+                f"{path} leads out of the zone through a link.",
+                expected="no links in a zone",
+                remedy="Remove the link, then run `kfm doctor`.",
+            )
+        return target
+
+    # ---- temporary names ---------------------------------------------------------------------------------------
+    def _temp_folder(self) -> Path:
+        with self._mutex:
+            if self._tmp is None:
+                folder = self.root / ".tmp" / uuid.uuid4().hex
+                folder.mkdir(parents=True)
+                self._tmp_lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                fcntl.flock(self._tmp_lock, fcntl.LOCK_EX)
+                self._tmp = folder
+            return self._tmp
+
+    def temp(self) -> Path:
+        return self._temp_folder() / uuid.uuid4().hex
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        folder = self.temp()
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def dead_temps(self) -> list[Path]:
+        """Temp folders whose process is gone."""
+        base = self.root / ".tmp"
+        return [f for f in sorted(base.iterdir()) if f != self._tmp and _unlocked(f / "lock")] if base.is_dir() else []
+
+    def sweep(self) -> list[str]:
+        """Remove what dead processes left; returns the names."""
+        gone = self.dead_temps()
+        for folder in gone:
+            shutil.rmtree(folder, ignore_errors=True)
+        return [f.name for f in gone]
+
+    def close(self) -> None:
+        if self._tmp is not None:
+            shutil.rmtree(self._tmp, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                (self.root / ".tmp").rmdir()
+            os.close(self._tmp_lock)
+            self._tmp = None
+
+    # ---- writing -----------------------------------------------------------------------------------------------
+    def _mkdirs(self, folder: Path) -> None:
+        """Make `folder` and make the new names durable, from the outside in."""
+        missing = []
+        at = folder
+        while not at.exists():
+            missing.append(at)
+            at = at.parent
+        for at in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                at.mkdir()
+            fsync_dir(at.parent)
+
+    def _fill(self, content: bytes | Path, sync: bool) -> tuple[Path, Stored]:
+        """Bring `content` to a temp name of our own, hashed on the way; a file of this zone is shared, not copied."""
+        temp = self.temp()
+        if isinstance(content, Path) and content.is_relative_to(self.root):
+            os.link(content, temp)
+            os.chmod(temp, 0o444)
+            if sync:
+                _fsync_path(temp)
+            return temp, hash_file(temp)
+        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)  # a written name is never altered
+        try:
+            if isinstance(content, bytes):
+                _write_whole(fd, content)
+                stored = Stored(("sha256:" + hashlib.sha256(content).hexdigest(), len(content)))
+            else:
+                stored = _copy_hashing(content, fd)
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        return temp, stored
+
+    def _link(self, temp: Path, target: Path) -> bool:
+        try:
+            os.link(temp, target)  # unlike rename, never replaces: what is immutable cannot be overwritten by accident
+        except FileExistsError:
+            return False
+        return True
+
+    def create(self, path: str, content: bytes | Path) -> bool:
+        target = self.local(path)
+        with _failing(path):
+            self._mkdirs(target.parent)
+            temp, _ = self._fill(content, sync=True)
+            made = self._link(temp, target)
+            fsync_dir(target.parent)  # also when another made it: its name may not be durable yet, and we rely on it
+            temp.unlink()
+        return made
+
+    def create_all(self, files: Mapping[str, bytes | Path]) -> dict[str, Stored]:
+        if not files:
+            return {}
+        with _failing(next(iter(files))):
+            return self._create_all(files)
+
+    def _create_all(self, files: Mapping[str, bytes | Path]) -> dict[str, Stored]:
+        targets = {path: self.local(path) for path in files}
+        folders = sorted({t.parent for t in targets.values()})
+        for folder in folders:
+            self._mkdirs(folder)
+        many = len(files) >= _BATCH
+        filled = self._fill_all(files, many)
+        if many and not _syncfs(self.root):
+            for temp, _ in filled.values():
+                _fsync_path(temp)
+        for path, (temp, stored) in filled.items():
+            if not self._link(temp, targets[path]):
+                self._same(path, targets[path], stored)
+            temp.unlink()
+        for folder in folders:
+            fsync_dir(folder)
+        return {path: stored for path, (_, stored) in filled.items()}
+
+    def _fill_all(self, files: Mapping[str, bytes | Path], many: bool) -> dict[str, tuple[Path, Stored]]:
+        if not many:
+            return {path: self._fill(content, sync=True) for path, content in files.items()}
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(2, thread_name_prefix="kfm-fill") as pool:
+            return dict(zip(files, pool.map(lambda c: self._fill(c, sync=False), files.values())))
+
+    def _same(self, path: str, target: Path, stored: Stored) -> None:
+        if hash_file(target) != stored:
+            raise IntegrityError(
+                f"{path} exists with other bytes.",
+                expected=f"{stored.digest}",
+                remedy="Run `kfm verify` on this dataset; a damaged file is restored by removing it and running again.",
+            )
+
+    def replace(self, path: str, content: bytes) -> None:
+        target = self.local(path)
+        with _failing(path):
+            self._mkdirs(target.parent)
+            temp, _ = self._fill(content, sync=True)
+            os.replace(temp, target)
+            fsync_dir(target.parent)
+
+    def append(self, path: str, lines: bytes) -> None:
+        target = self.local(path)
+        with _failing(path):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            try:
+                _write_whole(fd, lines)
+            finally:
+                os.close(fd)
+
+    def remove(self, path: str) -> None:
+        target = self.local(path)
+        with contextlib.suppress(FileNotFoundError):
+            target.unlink()
+
+    # ---- reading -----------------------------------------------------------------------------------------------
+    def read(self, path: str) -> bytes:
+        return self.local(path).read_bytes()
+
+    def exists(self, path: str) -> bool:
+        return self.local(path).is_file()
+
+    def stat(self, path: str) -> Stored | None:
+        target = self.local(path)
+        return hash_file(target) if target.is_file() else None
+
+    def names(self, prefix: str) -> Iterator[str]:
+        base = self.root / prefix
+        if not base.is_dir():
+            return
+        for folder, names, files in os.walk(base):
+            names.sort()
+            for name in sorted(files):
+                yield os.path.relpath(os.path.join(folder, name), self.root)
+
+
+def _fsync_path(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _unlocked(lock: Path) -> bool:
+    try:
+        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True  # killed between making the folder and its lock, or swept by another
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+@contextlib.contextmanager
+def _failing(path: str) -> Iterator[None]:
+    """A full disk, an I/O error or a read-only folder becomes a failed step with a name."""
+    try:
+        yield
+    except OSError as error:
+        known = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EROFS: "the file system is read-only"}
+        known |= {
+            errno.EACCES: "the folder is not writable",
+            errno.EPERM: "the folder is not writable",
+            errno.EIO: "the disk reports an I/O error",
+        }
+        if error.errno not in known and error.errno != errno.ENOTDIR:
+            raise
+        why = known.get(error.errno or 0, "a file stands where a folder is needed")
+        raise StepFailed(
+            f"{path} could not be written: {why}.",
+            expected="a writable zone with space left",
+            remedy="Mend that, then run again: the official version is unchanged and the run is resumed.",
+        ) from error
