@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable
 
 from kfm.errors import Fenced, KfmError
+from kfm.model.ledger import LedgerRow
 from kfm.promote import promote, tick
-from kfm.store.base import LedgerRow
+from kfm.runfiles import pack_noops
 from kfm.update import Steps, update
 from kfm.world import Outcome, Target, World
 
@@ -69,6 +70,7 @@ def run_target(
             break
         patience()
     tick(world, target.dataset_id)
+    pack_noops(world, target.dataset_id)
     if last is None:
         raise _held(target.partition_lease)
     return last

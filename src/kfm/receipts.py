@@ -63,6 +63,8 @@ def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[
         "version_id": row.version_id,
         "version_digest": row.version_digest,
         "content_id": row.content_id,
+        "rows_read": row.rows_read,
+        "rows_written": row.rows_written,
         "sources": msgspec.json.decode(row.source_metadata),
         "spec": plan.get("spec"),
         "started_at": row.timestamp,

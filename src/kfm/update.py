@@ -28,7 +28,7 @@ from kfm.store.base import Generation, HeadKey, LedgerRow, NoopRow, Token
 from kfm.wal import Wal
 from kfm.world import Outcome, Target, World
 
-__all__ = ["Captured", "Steps", "make_plan", "update"]
+__all__ = ["Captured", "Steps", "look_and_plan", "make_plan", "update"]
 
 Steps = Generator[str, None, Outcome | None]
 
@@ -360,21 +360,18 @@ class _Update:
         toolchain = "" if captured.unchanged else self.world.toolchain_digest()
         plan: Plan | None = None
         if not captured.unchanged:
-            refs = tuple(
-                SourceRef(
-                    uri=s["source_url"],
-                    content_hash=s["digest"],
-                    partition=self.target.partition or None,
-                    source_id=s["source_id"],
-                    size=s["size"],
-                )
-                for s in captured.sources
-            )
-            plan = make_plan(self.target, refs)
+            plan = make_plan(self.target, self._refs(captured))
         run_id = self.world.new_run_id()
         decision: Decision = self.world.store.transaction(lambda tx: self._claim(tx, captured, plan, toolchain, run_id))
         self.run_id = run_id
         return decision
+
+    def _refs(self, captured: Captured) -> tuple[SourceRef, ...]:
+        partition = self.target.partition or None
+        return tuple(
+            SourceRef(uri=s["source_url"], content_hash=s["digest"], partition=partition, source_id=s["source_id"], size=s["size"])
+            for s in captured.sources
+        )
 
     def _claim(self, tx: Any, captured: Captured, plan: Plan | None, toolchain: str, run_id: str) -> Decision:
         """Settle? NOOP (acks)? resume? else close what is open and claim a new run. One transaction."""
@@ -660,6 +657,21 @@ class _Update:
             "max_quarantined": target.entry.max_quarantined,
             "result": msgspec.to_builtins(result),
         }
+
+
+def look_and_plan(world: World, target: Target) -> tuple[Plan, bool]:
+    """The plan for what upstream has now, and whether running it would do anything."""
+    token = world.store.transaction(lambda tx: tx.leases.take(target.partition_lease, world.holder, world.lease_seconds))
+    work = _Update(world, target, token, 0, world.clock.boot_ns(), None)
+    with world.data.scratch() as scratch:
+        captured = work._look(scratch, conditional=False)
+        plan = make_plan(target, work._refs(captured))
+
+        def would(tx: Any) -> bool:
+            head = world.channel(target.dataset_id).head(tx)
+            return work._is_noop(tx, captured, head, []) is None
+
+        return plan, world.store.transaction(would)
 
 
 def part_folder(dataset_id: str, digest: str) -> str:

@@ -29,10 +29,10 @@ from kfm.publisher.local import LocalPublisher
 from kfm.publisher.noop import NoopPublisher
 from kfm.store.sqlite import SqliteStore
 from kfm.world import Target, World, specify
-from kfm.zones.local import LocalZone
+from kfm.zones.local import LocalZone, fsync_dir
 from kfm.zones.overlay import OverlayZone
 
-__all__ = ["POLICY_DIGEST", "Workspace", "open_workspace", "open_world", "targets_of", "updater_target"]
+__all__ = ["POLICY_DIGEST", "Workspace", "open_workspace", "open_world", "reindex_workspace", "targets_of", "updater_target"]
 
 POLICY_DIGEST = ids.digest(b"kfm kernel gates 1: registry integrity schema licence labels books withdrawal")
 SAMPLE_DOMAIN = "sample.kfm.example"
@@ -369,3 +369,67 @@ def updater_target(workspace: Workspace, updater: UpdaterConfig, win: str | None
         pipeline_version=updater.pipeline_version,
     )
     return specify(changed, POLICY_DIGEST)
+
+
+def reindex_workspace(workspace: Workspace) -> dict[str, int]:
+    """Void every channel's next number, fill a new store beside the old one, then swap them."""
+    import time
+
+    from kfm.reindex import datasets_with_evidence, known_epoch, rebuild, void_all
+
+    clock = SystemClock()
+    target = workspace.store_file
+    building = target.with_name(f"{target.name}.new-{os.getpid()}")
+    data, root = LocalZone(workspace.data), LocalZone(workspace.path)
+    try:
+        world = _bare_world(workspace, data, root, clock)
+        names = datasets_with_evidence(world)
+        epoch = 1 + max(known_epoch(world, names), _old_epoch(target))
+        void_all(world, names, epoch)
+        building.parent.mkdir(parents=True, exist_ok=True)
+        store = SqliteStore(building, clock)
+        world.store = store
+        counts = rebuild(world, names, epoch)
+        store.settle()
+        _set_aside(target, workspace.path / "ledger" / "quarantine" / f"store-{int(time.time())}")
+        os.replace(building, target)
+        fsync_dir(target.parent)
+        return {"datasets": len(names), **counts, "epoch": epoch}
+    finally:
+        for leftover in building.parent.glob(building.name + "*"):
+            leftover.unlink()
+        data.close()
+        root.close()
+
+
+def _bare_world(workspace: Workspace, data: LocalZone, root: LocalZone, clock: Clock) -> World:
+    return World(
+        clock=clock, store=None, data=data, root=root, keys=KeyFolder(workspace.path / "keys"), fetcher=_Routed(workspace, False),
+        transform=_transform, merge=_transform, publisher=LocalPublisher(data, root), gates=KERNEL_GATES, policy_digest=POLICY_DIGEST,
+        registry=workspace.entry, private=_private(workspace.path), facts=_facts(workspace.path),
+    )  # fmt: skip
+
+
+def _old_epoch(path: Path) -> int:
+    """The epoch of a store that can still be read, else 0."""
+    import sqlite3
+
+    if not path.is_file():
+        return 0
+    try:
+        db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        try:
+            row = db.execute("select value from meta where key = 'epoch'").fetchone()
+            return int(row[0]) if row else 1
+        finally:
+            db.close()
+    except (sqlite3.Error, ValueError):
+        return 0
+
+
+def _set_aside(path: Path, folder: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        old = path.with_name(path.name + suffix)
+        if old.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            os.replace(old, folder / old.name)

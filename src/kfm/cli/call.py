@@ -27,7 +27,8 @@ class Parser(argparse.ArgumentParser):
         both = [n for name in names for n in ((name, name[:2] + name[2:].replace("-", "_")) if name.startswith("--") else (name,))]
         unique = list(dict.fromkeys(both))
         action = super().add_argument(*unique, **more)
-        action.option_strings = [n for n in unique if n in names]  # help shows the documented spelling
+        if action.option_strings:
+            action.option_strings = [n for n in unique if n in names]  # help shows the documented spelling
         return action
 
 

@@ -71,8 +71,8 @@ def main() -> None:
     """Run one job."""
     wire = _Wire()
     order = wire.order()
-    guard.tie_to_parent(order.parent)
     isolated = guard.without_network()
+    guard.tie_to_parent(order.parent)  # after it: a change of credentials lets go of the parent
     guard.limit(order.memory_bytes)
     os.chdir(order.scratch)
     sys.dont_write_bytecode = True

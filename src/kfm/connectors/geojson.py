@@ -76,6 +76,8 @@ class JsonReader:
             refuse_depth(self.source_id)
         except json.JSONDecodeError as error:
             records.fail_record(text, len(error.doc[: error.pos].encode()), error.msg)
+        except ValueError:  # an integer of thousands of digits
+            pass
         return ("number.nonfinite", f"the record holds {odd[0]}") if odd else ("json.value", why)
 
     def _row(self, item: Any, line: int, raw: Callable[[], str]) -> Loose:

@@ -4,9 +4,11 @@ import gc
 import importlib.util
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from functools import partial
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,9 +79,11 @@ def transform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any
     collecting = gc.isenabled()
     if hook is None:
         gc.disable()  # our own rows hold no cycles, and collections over millions of them take a third of the time
+    feed = _Feed(job, hook, context)
     try:
-        return _transform(job, scratch, _Feed(job, hook, context), emit)
+        return _transform(job, scratch, feed, emit)
     finally:
+        feed.remove()
         if collecting:
             gc.enable()
 
@@ -97,16 +101,18 @@ def _transform(job: TransformJob, scratch: Path, feed: "_Feed", emit: Callable[[
         return _Pass(job, scratch, columns, emit).run(feed)
 
 
-def _load_connector(path: str) -> Callable[[Context, Iterator[Row]], Iterable[Row]] | None:
+def _load_connector(path: str) -> "Hook | None":
     spec = importlib.util.spec_from_file_location("kfm_workspace_connector", path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pickling look a class's module up
     spec.loader.exec_module(module)
-    hook: Callable[[Context, Iterator[Row]], Iterable[Row]] | None = getattr(module, "transform", None)
+    hook: Hook | None = getattr(module, "transform", None)
     return hook
 
+
+Hook = Callable[[Context, Iterator[Row]], Iterable[Row]]
 
 # -- reading
 
@@ -121,65 +127,109 @@ class _Tally:
 class _Feed:
     """All inputs of a job, readable any number of times."""
 
-    def __init__(self, job: TransformJob, hook: Callable[[Context, Iterator[Row]], Iterable[Row]] | None, context: Context) -> None:
-        self._hook, self._context = hook, context
-        self.hooked = hook is not None
-        self.cells = job.format == "csv"
+    def __init__(self, job: TransformJob, hook: Hook | None, context: Context) -> None:
         geometry = next((c.name for c in job.schema if c.type == "geometry"), GEOMETRY)
         self.geometry = geometry if job.format == "geojson" else None
+        self.cells = job.format == "csv"
         self.readers: list[Reader] = [_reader(job, i, geometry) for i in range(len(job.inputs))]
-        self.tally = _Tally()
+        # Inference reads the rows more than once, connector code must run once: its rows are spooled then.
+        self._hooked = _Hooked(self.readers, hook, context, spool=not job.schema) if hook else None
+        self._tally = _Tally()
+
+    @property
+    def hooked(self) -> bool:
+        return self._hooked is not None
+
+    @property
+    def tally(self) -> _Tally:
+        """The counts of the last whole pass."""
+        return self._hooked.tally if self._hooked else self._tally
 
     def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:
         """Every record as columns."""
-        self.tally = _Tally()
-        if self.hooked:
-            for rows in self._hooked(self.tally):
-                yield batch_of(self.readers[-1].source_id, rows, names)
+        if self._hooked:
+            for chunk in self._hooked.chunks():
+                for source_id, rows in groupby(chunk, key=itemgetter(0)):
+                    yield batch_of(source_id, [row for _, row in rows], names)
             return
+        self._tally = _Tally()
         for reader in self.readers:
             for batch in reader.batches(names):
-                self.tally.read += batch.size
+                self._tally.read += batch.size
                 yield batch
+
+    def remove(self) -> None:
+        """Delete what was spooled."""
+        if self._hooked:
+            self._hooked.remove()
 
     def loose(self) -> Iterator[list[Loose]]:
         """Every record as a dict, after connector code."""
-        if self.hooked:
-            yield from self._hooked(_Tally())
+        if self._hooked:
+            for chunk in self._hooked.chunks():
+                yield [row for _, row in chunk]
             return
         for reader in self.readers:
             yield from reader.loose()
 
-    def _hooked(self, tally: _Tally) -> Iterator[list[Loose]]:
-        assert self._hook is not None
-        spoilt: list[Loose] = []
-        last = [0]
 
-        def inward() -> Iterator[Row]:
-            for reader in self.readers:
-                for block in reader.loose():
-                    for record in block:
-                        tally.read += 1
-                        last[0] = record.line
-                        if record.row is None:
-                            spoilt.append(record)
-                            continue
-                        tally.passed += 1
+class _Hooked:
+    """The rows connector code makes of the inputs, with the source and line it had read last."""
+
+    def __init__(self, readers: list[Reader], hook: Hook, context: Context, *, spool: bool) -> None:
+        self._readers, self._hook, self._context = readers, hook, context
+        self._spool = context.scratch / ".rows.jsonl" if spool else None
+        self._spooled = False
+        self.tally = _Tally()
+
+    def chunks(self) -> Iterator[list[tuple[str, Loose]]]:
+        """Some thousand rows at a time."""
+        rows = self._live() if self._spool is None else self._from_spool(self._spool)
+        while chunk := list(islice(rows, 8192)):
+            yield chunk
+
+    def _live(self) -> Iterator[tuple[str, Loose]]:
+        self.tally = _Tally()
+        spoilt: deque[tuple[str, Loose]] = deque()
+        at = [(self._readers[0].source_id, 0)]
+        for row in self._hook(self._context, self._inward(at, spoilt)):
+            if not isinstance(row, dict):
+                raise TypeError(f"transform() must yield dicts, got {type(row).__name__}")
+            while spoilt:
+                yield spoilt.popleft()
+            self.tally.returned += 1
+            yield at[0][0], Loose(at[0][1], partial(_shown, row), row)
+        yield from spoilt
+
+    def _inward(self, at: list[tuple[str, int]], spoilt: deque[tuple[str, Loose]]) -> Iterator[Row]:
+        for reader in self._readers:
+            for block in reader.loose():
+                for record in block:
+                    self.tally.read += 1
+                    at[0] = (reader.source_id, record.line)
+                    if record.row is None:
+                        spoilt.append((reader.source_id, record))
+                    else:
+                        self.tally.passed += 1
                         yield record.row
 
-        def outward() -> Iterator[Loose]:
-            for row in self._hook(self._context, inward()):  # type: ignore[misc]
-                if not isinstance(row, dict):
-                    raise TypeError(f"transform() must yield dicts, got {type(row).__name__}")
-                tally.returned += 1
-                yield Loose(last[0], lambda row=row: _shown(row), row)  # type: ignore[misc]
+    def _from_spool(self, path: Path) -> Iterator[tuple[str, Loose]]:
+        if not self._spooled:
+            with path.open("wb") as out:
+                for source_id, record in self._live():
+                    raw = record.raw() if record.row is None else None
+                    out.write(msgspec.json.encode((source_id, record.line, record.row, raw, record.problem)) + b"\n")
+            self._spooled = True
+        with path.open("rb") as lines:
+            for line in lines:
+                source_id, number, row, raw, problem = msgspec.json.decode(line)
+                shown = partial(_shown, row) if raw is None else partial(str, raw)
+                yield source_id, Loose(number, shown, row, tuple(problem) if problem else None)
 
-        rows = outward()
-        while chunk := list(islice(rows, 8192)):
-            yield [*spoilt, *chunk]
-            spoilt.clear()
-        if spoilt:
-            yield list(spoilt)
+    def remove(self) -> None:
+        """Delete the spool."""
+        if self._spool is not None:
+            self._spool.unlink(missing_ok=True)
 
 
 def _reader(job: TransformJob, index: int, geometry: str) -> Reader:

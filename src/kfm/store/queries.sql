@@ -83,8 +83,13 @@ select untrusted from source_state where dataset_id = :dataset_id and source_url
 insert into source_state (dataset_id, source_url, untrusted) values (:dataset_id, :source_url, :untrusted)
 on conflict (dataset_id, source_url) do nothing
 -- name: noop_list
-select * from noop where (:dataset_id is null or dataset_id = :dataset_id) order by run_id desc limit :limit
+select run_id, dataset_id, partition, win, key, reason, names, timestamp from noop where (:dataset_id is null or dataset_id = :dataset_id) order by run_id desc limit :limit
 -- name: meta_get
 select value from meta where key = :key
 -- name: meta_put
 insert into meta (key, value) values (:key, :value) on conflict (key) do update set value = excluded.value
+-- name: noop_unpacked
+select run_id, dataset_id, partition, win, key, reason, names, timestamp from noop
+where dataset_id = :dataset_id and packed = 0 and timestamp < :before order by run_id limit 1000
+-- name: noop_mark
+update noop set packed = 1 where run_id = :run_id

@@ -304,6 +304,13 @@ class RunView(_View):
     def put_noop(self, row: NoopRow) -> None:
         self._do("noop_put", **msgspec.structs.asdict(row))
 
+    def unpacked_noops(self, dataset_id: str, before: str) -> list[NoopRow]:
+        return [NoopRow(**dict(r)) for r in self._all("noop_unpacked", dataset_id=dataset_id, before=before)]
+
+    def mark_packed(self, run_ids: Sequence[str]) -> None:
+        for run_id in run_ids:
+            self._do("noop_mark", run_id=run_id)
+
     def noops(self, dataset_id: str | None = None, limit: int = 1000) -> list[NoopRow]:
         return [NoopRow(**dict(r)) for r in self._all("noop_list", dataset_id=dataset_id, limit=limit)]
 
@@ -531,6 +538,13 @@ class SqliteStore:
         with self._reading:
             self._reader.backup(target)
         target.close()
+
+    def settle(self) -> None:
+        """Bring everything into the one file and close it, so that it can be moved."""
+        self._reader.close()  # the journal mode changes only when nobody else looks
+        self._db.execute("pragma wal_checkpoint(truncate)")
+        self._db.execute("pragma journal_mode = delete")
+        self.abandon()
 
     def forget_work(self) -> None:
         """Drop jobs, leases and unfinished runs: for a copy that must not act on behalf of the original."""

@@ -113,9 +113,9 @@ def test_what_a_number_cannot_hold_exactly_is_no_number(made, bad):
 
 @pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity", "1e999", '[{"x":-1e400}]'])
 def test_numbers_that_are_not_finite_are_set_aside_row_by_row(made, token):
-    table = made("json", '[{"v":1},{"v":%s},{"v":3}]' % token)
+    table = made("json", f'[{{"v":1}},{{"v":{token}}},{{"v":3}}]')
     assert [r["v"] for r in table.rows] == [1, 3]
-    assert [(r["line"], r["rule"], r["record"]) for r in table.rejects] == [(2, "number.nonfinite", '{"v":%s}' % token)]
+    assert [(r["line"], r["rule"], r["record"]) for r in table.rejects] == [(2, "number.nonfinite", f'{{"v":{token}}}')]
 
 
 def test_records_that_are_no_objects_or_no_text_are_set_aside(made):

@@ -1,0 +1,1 @@
+"""kfm beside its peers, measured in one run: `python -m benchmarks`."""

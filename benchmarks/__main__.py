@@ -1,0 +1,106 @@
+"""`python -m benchmarks`: measure, print, write results.json and the table of README.md; exit 1 when a row is not met."""
+
+import argparse
+import datetime as dt
+import json
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+
+from benchmarks import canonical_json, geojson, peers, start, steps, storing
+from benchmarks.measure import LOWER, Result, failed, load, merge, save, write_table
+
+__all__ = ["MEASUREMENTS", "main"]
+
+Measure = Callable[[int], list[Result]]
+MEASUREMENTS: dict[Measure, dict[str, float]] = {  # what is measured together, with the "at least" of each row
+    steps.durable_step: {"durable step": 5, "durable step RSS": 1},
+    steps.many_runs: {"64 runs": 0.3},
+    start.help_text: {"--help": 2.5},
+    start.noop: {"NOOP": 2},
+    storing.one_gibibyte: {"hash + store 1 GiB": 1 / 1.1},
+    storing.two_thousand_files: {"store 2,000 × 50 KB": 2.5},
+    canonical_json.canonical_json: {"canonical JSON 1 MB": 2.5},
+    geojson.geojson: {"GeoJSON 100 MB": 1 / 1.5},
+    geojson.memory: {"GeoJSON memory": geojson.FLAT},
+}
+ROWS = [row for rows in MEASUREMENTS.values() for row in rows]
+BIG = "GeoJSON memory, big"
+RESULTS, README = peers.HERE / "results.json", peers.HERE / "README.md"
+
+
+def measure(call: Measure, rows: dict[str, float], repeat: int) -> list[Result]:
+    """The rows of one measurement; whatever goes wrong is a row that is not met, with its reason."""
+    try:
+        found = call(repeat)
+    except peers.PeerMissing as missing:
+        return [failed(row, least, str(missing)) for row, least in rows.items()]
+    except Exception as error:
+        traceback.print_exc()
+        return [failed(row, least, f"{type(error).__name__}: {error}"[:300]) for row, least in rows.items()]
+    assert [(r.row, r.at_least) for r in found] == list(rows.items()), "the list of rows is wrong"
+    return found
+
+
+def tell(result: Result) -> None:
+    r = result
+    print(f"{'ok     ' if r.ok else 'NOT MET'} {r.row}")
+    if r.ratio is None:
+        print(f"        {r.note}")
+        return
+    direction = "peer / ours" if r.better == LOWER else "ours / peer"
+    stretch = "" if r.stretch is None else f" (stretch {r.stretch:g}{', reached' if r.ratio >= r.stretch else ''})"
+    print(f"        ratio {r.ratio:.3f} = {direction}, at least {r.at_least:.3f}{stretch}")
+    names = {"peer": r.peer_name, "ours": r.ours_name}
+    for side, values in r.raw.items():
+        middle = {"peer": r.peer, "ours": r.ours}.get(side, sorted(values)[len(values) // 2])
+        print(f"        {side:<6} {middle:.5g} {r.unit}  {names.get(side, '')}  [{' '.join(f'{v:.4g}' for v in values)}]")
+    print(f"        {r.note}", flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--row", action="append", choices=ROWS, metavar="NAME", help=f"only this row; repeatable: {', '.join(ROWS)}")
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="rounds per row (default 5)")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument("--big-gb", type=float, default=0, metavar="GB", help="also measure memory on an input of so many GB, say 4")
+    parser.add_argument("--keep", action="store_true", help="keep the generated inputs (some GB) for the next time")
+    args = parser.parse_args(argv)
+    if args.repeat < 1:
+        parser.error("--repeat must be at least 1")
+    results = run_rows(args)
+    if not args.keep:
+        shutil.rmtree(peers.work(), ignore_errors=True)
+    if args.json:
+        print(json.dumps([asdict(r) for r in results], indent=1, ensure_ascii=False))
+    merged = merge(load(RESULTS), results, [*ROWS, BIG])
+    save(RESULTS, merged)
+    write_table(README, merged)
+    return 0 if all(r.ok for r in results) else 1
+
+
+def run_rows(args: argparse.Namespace) -> list[Result]:
+    chosen = list(MEASUREMENTS.items())
+    if args.big_gb:
+        chosen.append((lambda repeat: geojson.big_memory(repeat, args.big_gb), {BIG: geojson.FLAT}))
+    stamp = f"{dt.datetime.now(dt.UTC):%Y-%m-%d}, {peers.machine()}, median of {args.repeat} rounds"
+    results: list[Result] = []
+    for call, rows in chosen:
+        wanted = [row for row in rows if not args.row or row in args.row or row == BIG]
+        if not wanted:
+            continue
+        if not args.json:
+            print(f"… {', '.join(wanted)}  (load {os.getloadavg()[0]:.1f})", file=sys.stderr, flush=True)
+        for result in measure(call, rows, args.repeat):
+            if result.row in wanted:
+                results.append(replace(result, measured=stamp))
+                if not args.json:
+                    tell(results[-1])
+    return results
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""Canonical JSON: the same megabyte, the same bytes."""
+
+import time
+from collections.abc import Callable
+
+from benchmarks.generate import document
+from benchmarks.measure import LOWER, Result, interleave, judge
+
+__all__ = ["canonical_json"]
+
+
+def _timed(work: Callable[[], object]) -> float:
+    before = time.perf_counter()
+    work()
+    return time.perf_counter() - before
+
+
+def canonical_json(repeat: int) -> list[Result]:
+    import importlib.metadata
+
+    import rfc8785
+
+    from kfm import canonical
+
+    value = document()
+    written = canonical.dumps(value)
+    assert written == rfc8785.dumps(value), "the bytes differ"
+    found = interleave(
+        {"peer": lambda: _timed(lambda: rfc8785.dumps(value)), "ours": lambda: _timed(lambda: canonical.dumps(value))}, repeat * 3, warm=1
+    )
+    return [
+        judge(
+            "canonical JSON 1 MB",
+            found["peer"],
+            found["ours"],
+            2.5,
+            LOWER,
+            unit="s",
+            peer_name=f"rfc8785 {importlib.metadata.version('rfc8785')}",
+            ours_name="kfm.canonical.dumps",
+            note=f"{len(written):,} bytes, equal on both sides",
+        )
+    ]

@@ -1,0 +1,72 @@
+"""Look for damage and leftovers. --fix mends what the evidence allows and sets the rest aside.
+
+--json = {"findings": [{code, where, what, remedy, fixed}]}. Exit 0 when nothing is left to do, 6 for damage, 1 otherwise.
+"""
+
+from typing import Any
+
+from kfm.cli.call import Parser, emit
+from kfm.cli.terminal import say, sign
+from kfm.doctor import examine
+from kfm.errors import KfmError
+from kfm.reindex import datasets_with_evidence
+from kfm.wiring import open_workspace, open_world
+
+__all__ = ["configure", "main"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("--fix", action="store_true", help="mend what can be mended")
+
+
+def _findings(args: Any) -> list[dict[str, Any]]:
+    workspace = open_workspace(args.workspace)
+    found: list[dict[str, Any]] = []
+    for name in workspace.registered():
+        try:
+            workspace.require(name)
+        except KfmError as error:
+            found.append(
+                {
+                    "code": "registry.invalid",
+                    "where": f"data/registry/{name}",
+                    "what": error.happened,
+                    "remedy": error.remedy,
+                    "fixed": False,
+                }
+            )
+    if not any((workspace.path / "keys").glob("*.key")):
+        found.append(
+            {
+                "code": "keys.missing",
+                "where": "keys",
+                "what": "no signing key",
+                "remedy": "Restore it, or run `kfm init` here.",
+                "fixed": False,
+            }
+        )
+    try:
+        with open_world(workspace) as world:
+            names = sorted({*workspace.registered(), *datasets_with_evidence(world)})
+            return found + examine(world, names, fix=args.fix)
+    except KfmError as error:
+        found.append({"code": "store.unusable", "where": "ledger", "what": error.happened, "remedy": error.remedy, "fixed": False})
+        return found
+
+
+def main(args: Any) -> int:
+    found = _findings(args)
+    left = [f for f in found if not f["fixed"]]
+    damaged = any("damaged" in f["code"] or f["code"] == "store.unusable" for f in left)
+    code = 6 if damaged else 1 if left else 0
+    if args.json:
+        emit({"findings": found})
+        return code
+    for f in found:
+        print(f"  {sign('PASS' if f['fixed'] else 'FAILED')} {f['code']:<20} {f['where']}: {f['what']}{' (mended)' if f['fixed'] else ''}")
+        if not f["fixed"]:
+            print(f"      {f['remedy']}")
+    print(f"{sign('PASS')} nothing to mend" if not found else f"{len(found)} findings, {len(found) - len(left)} mended")
+    if code:
+        say(f"exit {code}")
+    return code

@@ -1,0 +1,130 @@
+"""Say why something ran, was skipped, denied or is stale; rebuilt from journal, ledger and receipts, without running anything.
+
+kfm explain [run|skip|deny|stale] DATASET | REF | RUN
+"""
+
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import Parser, emit
+from kfm.cli.terminal import sign
+from kfm.cli.wal import find_run, journal_of
+from kfm.errors import UsageError
+from kfm.model.ledger import LedgerRow
+from kfm.runfiles import read_run_file
+from kfm.status import dataset_status
+from kfm.wiring import open_workspace, open_world
+from kfm.world import World
+
+__all__ = ["configure", "main"]
+
+_KINDS = ("run", "skip", "deny", "stale")
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("words", nargs="+", metavar="[run|skip|deny|stale] REF|RUN")
+
+
+def main(args: Any) -> int:
+    kind = args.words[0] if args.words[0] in _KINDS and len(args.words) > 1 else ""
+    text = args.words[1] if kind else args.words[0]
+    workspace = open_workspace(args.workspace)
+    with open_world(workspace) as world:
+        found = _explain(world, workspace.registered(), kind, text)
+    if args.json:
+        emit(found)
+    else:
+        _print(found)
+    return int(found.get("exit_code", 0))
+
+
+def _explain(world: World, names: list[str], kind: str, text: str) -> dict[str, Any]:
+    dataset_id = text.split("@")[0]
+    if dataset_id not in names:
+        return _run(world, find_run(world, text))
+    rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 1000))
+    status = dataset_status(world, dataset_id)
+    if not kind:
+        kind = {"denied": "deny", "failed": "run"}.get(status["state"], "run" if rows else "stale")
+    if kind == "skip":
+        return _skip(world, dataset_id)
+    if kind == "stale":
+        return {"what": f"{dataset_id} is {'fresh' if status['fresh'] else 'not fresh'}.", "facts": status, "next": status["next"]}
+    wanted = [r for r in rows if r.state == "REJECTED"] if kind == "deny" else rows
+    if "@v" in text:
+        wanted = [r for r in wanted if (r.version_id or "").startswith(text.split("@")[1])]
+    if not wanted:
+        raise UsageError(
+            f"{text} has no {'denied ' if kind == 'deny' else ''}run.",
+            expected="a run to explain",
+            remedy=f"`kfm runs {dataset_id}` lists them.",
+        )
+    return _deny(world, wanted[0]) if wanted[0].state == "REJECTED" else _run(world, wanted[0])
+
+
+def _skip(world: World, dataset_id: str) -> dict[str, Any]:
+    noops = world.store.read(lambda tx: tx.runs.noops(dataset_id, 1))
+    if not noops:
+        raise UsageError(f"{dataset_id} was never skipped.", expected="a NOOP", remedy=f"`kfm runs --all {dataset_id}` lists them.")
+    noop = noops[0]
+    raw = read_run_file(world.data, dataset_id, noop.run_id, "artifacts/run.jsonl") or b""
+    lines = [msgspec.json.decode(line) for line in raw.splitlines()]
+    answered: dict[str, Any] = next((x for x in lines if x["event"] == "source.answered"), {})
+    status, etag = answered.get("status"), answered.get("etag")
+    return {
+        "what": f"{dataset_id} was not run at {noop.timestamp[:19]}Z because {'nothing had changed' if noop.reason == 'unchanged' else noop.reason}.",
+        "facts": {
+            "answered": f"{'304 Not Modified' if status == 304 else status}, ETag {etag}",
+            "run key": f"{noop.key} equals the head key" if status == 304 else noop.key,
+            "names": noop.names,
+            "run": noop.run_id,
+        },
+        "next": f'kfm run {dataset_id} --force --reason "…"',
+    }
+
+
+def _deny(world: World, row: LedgerRow) -> dict[str, Any]:
+    raw = read_run_file(world.data, row.dataset_id, row.run_id, "validation_report.json")
+    reasons = msgspec.json.decode(raw)["reasons"] if raw else []
+    return {
+        "what": f"{row.dataset_id} may not be published.",
+        "facts": {"run": row.run_id, "when": row.ended_at, "kept": f"the capture and {row.rows_written:,} rows, nothing lost"},
+        "why": [f"{r['code']}: {r['message']}" for r in reasons] or [row.reason],
+        "next": reasons[0]["remedy"] if reasons else f"kfm run {row.dataset_id}",
+        "exit_code": 3,
+    }
+
+
+def _run(world: World, row: LedgerRow) -> dict[str, Any]:
+    records = journal_of(world, row)
+    source = msgspec.json.decode(row.source_metadata)
+    timeline = [{"ts": r.ts, "phase": r.phase, "step": r.step_id, "status": r.status} for r in records]
+    return {
+        "what": f"Run {row.run_id} of {row.dataset_id} ended {row.state}{': ' + row.reason if row.reason else ''}."
+        if row.ended_at
+        else f"Run {row.run_id} of {row.dataset_id} is {row.state}.",
+        "facts": {
+            "trigger": row.trigger_type + (" (forced)" if row.forced else ""),
+            "asked": ", ".join(s["source_url"] for s in source),
+            "input": row.input_hash,
+            "base": f"generation {row.pinned if row.pinned is not None else row.base_generation}",
+            "rows": f"{row.rows_read:,} read, {row.rows_written:,} written",
+            "version": row.version_id,
+        },
+        "timeline": timeline,
+        "next": f"kfm wal {row.run_id}" if records else None,
+    }
+
+
+def _print(found: dict[str, Any]) -> None:
+    print(f"{sign('REJECTED') + ' ' if found.get('exit_code') == 3 else ''}{found['what']}\n")
+    for name, value in found.get("facts", {}).items():
+        if value not in (None, ""):
+            print(f"  {name:<11} {value}")
+    for reason in found.get("why", []):
+        print(f"  {'why':<11} {reason}")
+    for row in found.get("timeline", []):
+        print(f"  {row['ts'][11:23]}  {row['phase']:<8} {row['step']:<10} {row['status']}")
+    if found.get("next"):
+        print(f"\nNext\n  {found['next']}")

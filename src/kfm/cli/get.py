@@ -1,0 +1,45 @@
+"""Hand out the files of a version, checked against their digests on the way."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from kfm.cli.call import Parser, emit
+from kfm.errors import IntegrityError, UsageError
+from kfm.raw import parse_checksums
+from kfm.ref import resolve
+from kfm.wiring import open_workspace, open_world
+from kfm.zones.base import hash_file
+
+__all__ = ["configure", "main"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("ref", metavar="REF", help="DATASET, DATASET@vHEX or DATASET@GENERATION")
+    parser.add_argument("-o", "--output", type=Path, default=Path(), metavar="DIR", help="where to put them; default: here")
+
+
+def main(args: Any) -> int:
+    with open_world(open_workspace(args.workspace)) as world:
+        ref = resolve(world, args.ref)
+        folder = world.data.local(f"processed/{ref.dataset_id}/{ref.version_id}")
+        listed = parse_checksums((folder / "checksums.sha256").read_bytes())
+        if args.output.exists() and not args.output.is_dir():
+            raise UsageError(f"{args.output} is a file.", expected="a folder", remedy="Choose another name.")
+        args.output.mkdir(parents=True, exist_ok=True)
+        for name, digest in listed.items():
+            temp = args.output / f".{name}.part"
+            shutil.copyfile(folder / name, temp)
+            if hash_file(temp).digest != digest:
+                temp.unlink()
+                raise IntegrityError(
+                    f"{name} of {args.ref} is damaged.", expected=digest, remedy="Run `kfm verify`; restore it from a backup."
+                )
+            temp.replace(args.output / name)
+    if args.json:
+        files = [{"path": str(args.output / n), "digest": d} for n, d in listed.items()]
+        emit({"dataset_id": ref.dataset_id, "version_id": ref.version_id, "generation": ref.generation, "files": files})
+        return 0
+    for name, digest in listed.items():
+        print(f"{args.output / name}  {digest[:19]}…")
+    return 0

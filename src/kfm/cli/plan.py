@@ -1,0 +1,55 @@
+"""Show what a run would do: the plan for what upstream has now, and whether anything would happen at all. Changes nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import Parser, emit
+from kfm.cli.run import _window
+from kfm.model.plan import Plan, order, plan_hash
+from kfm.update import look_and_plan
+from kfm.wiring import open_workspace, open_world, targets_of
+
+__all__ = ["configure", "main"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("dataset", metavar="DATASET")
+    parser.add_argument("--window", metavar="7d|DAY|SINCE/UNTIL", help="only this window")
+    parser.add_argument("--since", metavar="TIME")
+    parser.add_argument("--until", metavar="TIME")
+    parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="where bytes come from")
+    parser.add_argument("--format", choices=("text", "json", "yaml", "msgpack"), default="text", help="how to print the plan")
+    parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help="write the plan there")
+
+
+def main(args: Any) -> int:
+    from kfm.model.plan import export
+
+    workspace = open_workspace(args.workspace)
+    found: list[tuple[Plan, bool]] = []
+    for target in targets_of(workspace, args.dataset, win=_window(args)):
+        with open_world(workspace, upstream=args.upstream, dry_run=args.dataset) as world:
+            found.append(look_and_plan(world, target))
+    if args.json:
+        emit({"plans": [{"plan": msgspec.to_builtins(p), "plan_hash": plan_hash(p), "would_run": would} for p, would in found]})
+        return 0
+    for plan, would in found:
+        if args.format != "text":
+            raw = export(plan, args.format)
+            if args.output:
+                args.output.write_bytes(raw)
+            else:
+                print(raw.decode() if args.format != "msgpack" else raw.hex())
+            continue
+        print(
+            f"{plan.dataset_id}{'/' + plan.partition if plan.partition else ''}  plan {plan_hash(plan)[:12]}…  {'would run' if would else 'would be a NOOP'}\n"
+        )
+        for source in plan.inputs:
+            print(f"  input  {source.uri}  {source.content_hash[:19]}…  {source.size:,} bytes")
+        steps = {s.id: s for s in plan.steps}
+        for step_id in order(plan.steps):
+            step = steps[step_id]
+            print(f"  {step.phase:<8} {step.id:<10} {step.effect:<6} after {', '.join(step.needs) or 'nothing'}")
+    return 0

@@ -1,0 +1,49 @@
+"""Finish what was interrupted: every unfinished run whose holder is gone, from its own capture, without asking upstream."""
+
+import time
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import Parser, emit
+from kfm.cli.run import tell
+from kfm.cli.terminal import progress
+from kfm.cli.wal import find_run
+from kfm.inline import resume_run
+from kfm.model.window import seconds
+from kfm.wiring import open_workspace, open_world, targets_of
+from kfm.world import Outcome
+
+__all__ = ["configure", "main"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("run", nargs="?", metavar="RUN", help="only this run")
+    parser.add_argument("--wait", default="60s", metavar="60s", help="how long to wait for another run of the same dataset")
+
+
+def main(args: Any) -> int:
+    workspace = open_workspace(args.workspace)
+    outcomes: list[Outcome] = []
+    shown = progress(args)
+    with open_world(workspace, echo=shown) as world:
+        names = workspace.registered()
+        rows = [r for name in names for r in world.store.read(lambda tx, n=name: tx.runs.open_runs(n))]
+        if args.run:
+            wanted = find_run(world, args.run)
+            rows = [r for r in rows if r.run_id == wanted.run_id]
+        for row in rows:
+            now = world.store.read(lambda tx, r=row: tx.runs.get(r.run_id))
+            if now is None or now.ended_at is not None:
+                continue  # finished on the way, by a run before it
+            began = time.monotonic()
+            target = next(t for t in targets_of(workspace, row.dataset_id, win=row.win) if t.partition == row.partition)
+            outcomes.append(resume_run(world, target, row, float(seconds(args.wait))))
+            shown.clear()
+            if not args.json:
+                tell(outcomes[-1], time.monotonic() - began)
+    if args.json:
+        emit({"runs": [msgspec.to_builtins(o) for o in outcomes]})
+    elif not outcomes:
+        print("Nothing to resume.")
+    return max((o.exit_code for o in outcomes), default=0)

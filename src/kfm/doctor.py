@@ -1,0 +1,155 @@
+"""doctor: look for damage and leftovers; `--fix` mends what evidence allows and sets the rest aside."""
+
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kfm.clock import rfc3339
+from kfm.errors import IntegrityError, KfmError
+from kfm.model.ledger import LedgerRow
+from kfm.promote import projected_generation, tick, void
+from kfm.raw import render_raw
+from kfm.receipts import pretty
+from kfm.reindex import ledger_row
+from kfm.runfiles import pack_noops
+from kfm.verify import Verified, verify_dataset
+from kfm.wal import check_chain
+from kfm.world import World
+
+__all__ = ["examine"]
+
+DISK_FLOOR = 64 << 20
+
+
+class _Findings:
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def add(self, code: str, where: str, what: str, remedy: str, fixed: bool = False) -> None:
+        self.rows.append({"code": code, "where": where, "what": what, "remedy": remedy, "fixed": fixed})
+
+
+def examine(world: World, dataset_ids: Sequence[str], *, fix: bool) -> list[dict[str, Any]]:
+    """Every finding; with `fix`, those that could be mended are marked so."""
+    found = _Findings()
+    _store(world, found)
+    _ledger(world, found, fix)
+    for dataset_id in dataset_ids:
+        _dataset(world, dataset_id, found, fix)
+    _leftovers(world, found, fix)
+    _disk(world, found)
+    return found.rows
+
+
+def _store(world: World, found: _Findings) -> None:
+    said = world.store.check()
+    if said != "ok":
+        found.add("store.damaged", "ledger/idempotency.sqlite", said, "Run `kfm reindex`.")
+
+
+def _ledger(world: World, found: _Findings, fix: bool) -> None:
+    for raw in world.store.read(lambda tx: tx.runs.damaged()):
+        run_id, dataset_id = str(raw["run_id"]), str(raw["dataset_id"])
+        if fix:
+            _set_aside_row(world, raw, run_id, dataset_id)
+        found.add("ledger.damaged", f"run {run_id}", "the row does not match its checksum", "Run `kfm doctor --fix`.", fix)
+
+
+def _set_aside_row(world: World, raw: dict[str, Any], run_id: str, dataset_id: str) -> None:
+    """Keep the damaged row in ledger/quarantine, then put in its place what the evidence says."""
+    world.root.create(
+        f"ledger/quarantine/row-{run_id}-{rfc3339(world.clock.now()).replace(':', '')}.json", pretty({k: str(v) for k, v in raw.items()})
+    )
+    made = world.store.read(lambda tx: {g.run_id: g.generation for g in tx.index.generations(dataset_id) if g.kind == "promote"})
+    row = ledger_row(world, dataset_id, run_id, made)
+
+    def swap(tx: Any) -> None:
+        tx.runs.delete(run_id)
+        if row is not None:
+            tx.runs.insert(row)
+
+    world.store.transaction(swap)
+
+
+def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None:
+    try:
+        _journals(world, dataset_id, found, fix)
+        head = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
+    except (IntegrityError, KfmError) as error:
+        found.add("channel.damaged", dataset_id, error.happened, error.remedy)
+        return
+    if head.generation and projected_generation(world, dataset_id) != head.generation:
+        found.add(
+            "projection.stale",
+            f"catalog/dcat/{dataset_id}.json",
+            f"it does not show generation {head.generation}",
+            "Run `kfm doctor --fix`.",
+            fix,
+        )
+    for row in world.store.read(lambda tx: tx.runs.unarchived(dataset_id)):
+        found.add("journal.unarchived", f"run {row.run_id}", "it ended, its journal is not archived", "Run `kfm doctor --fix`.", fix)
+    for row in world.store.read(lambda tx: tx.runs.open_runs(dataset_id)):
+        if world.store.read(lambda tx, r=row: tx.leases.is_free(f"{dataset_id}/{r.partition or '-'}")):
+            found.add("run.interrupted", f"run {row.run_id}", f"it is {row.state} and nobody works on it", "Run `kfm resume`.")
+    for outbox in world.store.read(lambda tx: tx.index.outbox()):
+        if outbox.dataset_id == dataset_id and outbox.generation <= head.generation:
+            found.add("outbox.waiting", f"generation {outbox.generation}", "its release was not announced", "Run `kfm doctor --fix`.", fix)
+    if fix:
+        tick(world, dataset_id)
+        pack_noops(world, dataset_id)
+        render_raw(world.data, dataset_id, world.publisher.update_metadata)
+    bytes_ = Verified()
+    verify_dataset(world, dataset_id, bytes_)
+    for problem in bytes_.problems:
+        found.add(
+            "bytes.damaged", problem["where"], problem["what"], "Restore the file from a backup, or run the dataset again with --force."
+        )
+
+
+def _journals(world: World, dataset_id: str, found: _Findings, fix: bool) -> None:
+    for row in world.store.read(lambda tx: tx.runs.open_runs(dataset_id)):
+        records = world.store.read(lambda tx, r=row: tx.runs.journal(r.wal_id))
+        try:
+            check_chain(records)
+        except IntegrityError as error:
+            if fix:
+                _set_aside_journal(world, row, records)
+            found.add("journal.damaged", f"run {row.run_id}", error.happened, "Run `kfm doctor --fix`.", fix)
+
+
+def _set_aside_journal(world: World, row: LedgerRow, records: Sequence[Any]) -> None:
+    """Keep the journal, close its run: COMMITTED when the channel has it, else its number is taken and it starts over."""
+    lines = b"".join(msgspec.json.encode(r) + b"\n" for r in records)
+    world.root.create(f"ledger/quarantine/journal-{row.run_id}.jsonl", lines)
+    state = "SUPERSEDED"
+    if row.intent is not None:
+        void(world, row.dataset_id, row.intent, "0.0", "the journal of its run was damaged")
+        taken = world.channel(row.dataset_id).predicate(row.intent)
+        state = "COMMITTED" if taken is not None and taken.run_id == row.run_id else "SUPERSEDED"
+
+    def close(tx: Any) -> None:
+        tx.runs.drop_journal(row.wal_id)
+        tx.runs.move(row.run_id, row.state, state=state, promo=0, reason="its journal was damaged", ended_at=rfc3339(world.clock.now()))
+
+    world.store.transaction(close)
+
+
+def _leftovers(world: World, found: _Findings, fix: bool) -> None:
+    for zone, name in ((world.data, "data/.tmp"), (world.root, ".tmp")):
+        dead = [f.name for f in zone.dead_temps()] if hasattr(zone, "dead_temps") else []
+        for folder in dead:
+            found.add("temp.leftover", f"{name}/{folder[:8]}…", "a killed process left it", "Run `kfm doctor --fix`.", fix)
+        if fix and dead:
+            zone.sweep()  # type: ignore[attr-defined]
+    for lock in world.store.locks.stale_files():
+        found.add("lock.leftover", f"ledger/locks/{lock.name}", "its holder is gone", "Run `kfm doctor --fix`.", fix)
+        if fix:
+            lock.unlink(missing_ok=True)
+
+
+def _disk(world: World, found: _Findings) -> None:
+    free = shutil.disk_usage(world.data.local("x").parent).free if world.data.local("x").parent.exists() else DISK_FLOOR
+    if free < DISK_FLOOR:
+        found.add("disk.low", "data", f"{free:,} bytes are free", "Free some space; runs refuse to start below the floor.")

@@ -1,0 +1,204 @@
+"""reindex: the store rebuilt from the evidence files, in a new epoch that no process of the old one can write into."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kfm import canonical
+from kfm.lineage.base import LineageRecord, edges
+from kfm.model.ledger import Generation, HeadKey, LedgerRow, NoopRow
+from kfm.promote import project, void
+from kfm.receipts import receipt_path
+from kfm.runfiles import read_run_file, run_ids, started_at
+from kfm.world import World
+
+__all__ = ["datasets_with_evidence", "known_epoch", "ledger_row", "rebuild", "void_all"]
+
+
+def datasets_with_evidence(world: World) -> list[str]:
+    """Every dataset that has a channel or runs."""
+    found = {p.split("/")[2] for p in world.data.names("catalog/channels")}
+    found |= {p.split("/")[1] for p in world.data.names("work") if p.count("/") >= 3}
+    return sorted(found)
+
+
+def known_epoch(world: World, dataset_ids: Sequence[str]) -> int:
+    """The highest store epoch any generation was written under."""
+    highest = 0
+    for dataset_id in dataset_ids:
+        channel, number = world.channel(dataset_id), 1
+        while (found := channel.predicate(number)) is not None:
+            highest = max(highest, int(found.token.split(".")[0] or 0))
+            number += 1
+    return highest
+
+
+def void_all(world: World, dataset_ids: Sequence[str], epoch: int) -> None:
+    """First of all: a void generation in every channel takes the number any lost intent had named."""
+    for dataset_id in dataset_ids:
+        channel = world.channel(dataset_id)
+        while True:
+            number = 1
+            while world.data.exists(channel.path(number)):
+                number += 1
+            if void(world, dataset_id, number, f"{epoch}.0", "store rebuilt"):
+                break
+
+
+def rebuild(world: World, dataset_ids: Sequence[str], epoch: int) -> dict[str, int]:
+    """Fill the empty store of `world` from evidence; returns counts."""
+    counts = {"runs": 0, "noops": 0, "generations": 0, "lineage": 0}
+    world.store.transaction(lambda tx: tx.index.put_meta("epoch", str(epoch)))
+    for dataset_id in dataset_ids:
+        made = _promoted(world, dataset_id)
+        for run_id in run_ids(world.data, dataset_id):
+            row = ledger_row(world, dataset_id, run_id, made)
+            if row is not None:
+                world.store.transaction(lambda tx, row=row: tx.runs.insert(row))
+                counts["runs"] += 1
+            else:
+                counts["noops"] += _noop(world, dataset_id, run_id)
+        head: Generation = world.store.transaction(lambda tx, d=dataset_id: world.channel(d).head(tx))
+        counts["generations"] += head.generation
+        for run_id, generation in made.items():
+            counts["lineage"] += _derived(world, dataset_id, run_id, generation)
+        _head_keys(world, dataset_id, head)
+        project(world, dataset_id)
+    return counts
+
+
+def _promoted(world: World, dataset_id: str) -> dict[str, int]:
+    channel, number, made = world.channel(dataset_id), 1, {}
+    while (found := channel.predicate(number)) is not None:
+        if found.kind == "promote":
+            made[found.run_id] = number
+        number += 1
+    return made
+
+
+def _json(world: World, dataset_id: str, run_id: str, name: str) -> dict[str, Any] | None:
+    raw = read_run_file(world.data, dataset_id, run_id, name)
+    if raw is None:
+        return None
+    found: dict[str, Any] = msgspec.json.decode(raw)
+    return found
+
+
+def ledger_row(world: World, dataset_id: str, run_id: str, made: dict[str, int]) -> LedgerRow | None:
+    """The ledger row a run's records speak of; None for NOOPs, dry runs and runs that left no record."""
+    record = _json(world, dataset_id, run_id, "run_record.json")
+    if record is None or record.get("dry_run"):
+        return None
+    outcome = _json(world, dataset_id, run_id, "outcome.json") or {}
+    state = "COMMITTED" if run_id in made else outcome.get("state", "SUPERSEDED")
+    receipt = receipt_path(run_id, record["started_at"])
+    finished = msgspec.json.decode(world.root.read(receipt))["finished_at"] if world.root.exists(receipt) else record["started_at"]
+    return LedgerRow(
+        run_id=run_id,
+        wal_id=record["wal_id"],
+        dataset_id=dataset_id,
+        partition=record["partition"],
+        win=record["window"],
+        state=state,
+        key=record["run_key"],
+        timestamp=record["started_at"],
+        source_metadata=msgspec.json.encode(record["sources"]).decode(),
+        pipeline_version=record["pipeline_version"],
+        updater_id=record["updater_id"],
+        updater_version=record["updater_version"],
+        spec_hash=record["spec_hash"],
+        transform_hash=record["transform_hash"],
+        input_hash=record["input_hash"],
+        toolchain_digest=record["toolchain_digest"],
+        attempt=record["attempt"],
+        forced=int(record["forced"]),
+        trigger_type=record["trigger_type"],
+        base_version=record["base_version"],
+        base_generation=record["base_generation"],
+        pinned=record["base_generation"],
+        version_id=record["version_id"],
+        version_digest=record["version_digest"],
+        content_id=record["content_id"],
+        intent=made.get(run_id),
+        reason=outcome.get("reason", ""),
+        ended_at=outcome.get("ended_at") or finished,
+        rows_read=record.get("rows_read", 0),
+        rows_written=record.get("rows_written", 0),
+        error_count=int(state in ("FAILED", "REJECTED")),
+        archived=1,
+    )
+
+
+def _noop(world: World, dataset_id: str, run_id: str) -> int:
+    state = _json(world, dataset_id, run_id, "artifacts/idempotency.json")
+    if state is None or state.get("dry_run") or state.get("state") != "NOOP":
+        return 0
+    row = NoopRow(
+        run_id=run_id,
+        dataset_id=dataset_id,
+        partition="",
+        win=state["window"],
+        key=state["key"],
+        reason="unchanged",
+        names="",
+        timestamp=started_at(run_id).isoformat().replace("+00:00", "Z"),
+    )
+    world.store.transaction(lambda tx: tx.runs.put_noop(row))
+    return 1
+
+
+def _derived(world: World, dataset_id: str, run_id: str, generation: int) -> int:
+    """Lineage and outbox rows of one promoted run; a release marker says that its effect has happened."""
+    row: LedgerRow | None = world.store.read(lambda tx: tx.runs.get(run_id))
+    manifest = _json(world, dataset_id, run_id, "run_manifest.json")
+    if row is None or manifest is None:
+        return 0
+    record = LineageRecord(
+        run_id=row.run_id,
+        updater_id=row.updater_id,
+        updater_version=row.updater_version,
+        wal_id=row.wal_id,
+        trigger_type=row.trigger_type,
+        started_at=row.timestamp,
+        dataset_id=dataset_id,
+        version_id=str(row.version_id),
+        version_digest=str(row.version_digest),
+        base_version=row.base_version,
+        inputs=tuple({"uri": s["source_url"], "hash": s["digest"]} for s in msgspec.json.decode(row.source_metadata)),
+        outputs=tuple({"key": dataset_id, "path": p, "hash": a["digest"]} for p, a in manifest["artifacts"].items()),
+    )
+    assets = {path: artifact["digest"] for path, artifact in manifest["artifacts"].items()}
+    payload = canonical.dumps({"version_id": row.version_id, "assets": assets}).decode()
+    sent = world.root.exists(f"releases/{dataset_id}/{generation:08}.json")
+
+    def put(tx: Any) -> None:
+        tx.index.put_lineage(run_id, dataset_id, generation, msgspec.json.encode(record).decode(), edges(record))
+        tx.index.put_outbox(run_id, dataset_id, generation, payload)
+        if sent:
+            tx.index.mark_outbox(run_id, generation, "delivered")
+
+    world.store.transaction(put)
+    return 1
+
+
+def _head_keys(world: World, dataset_id: str, head: Generation) -> None:
+    """What the official version was made from, so that an unchanged upstream is a NOOP again."""
+    rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 100_000))
+    noops: list[NoopRow] = world.store.read(lambda tx: tx.runs.noops(dataset_id, 1))
+    for row in reversed([r for r in rows if r.state == "COMMITTED" and r.version_id == head.version_id]):
+        etags = [s["etag"] or "" for s in msgspec.json.decode(row.source_metadata)]
+        checked = max([row.timestamp, *(n.timestamp for n in noops)])
+        key = HeadKey(
+            dataset_id=dataset_id,
+            partition=row.partition,
+            win=row.win,
+            run_key=row.key,
+            spec_hash=row.spec_hash,
+            input_hash=row.input_hash,
+            etag=msgspec.json.encode(etags).decode() if all(etags) else "",
+            version_id=str(head.version_id),
+            checked_at=checked,
+            full_check_at=row.timestamp,
+        )
+        world.store.transaction(lambda tx, key=key: tx.index.put_head_key(key))

@@ -1,0 +1,75 @@
+"""Files of runs, wherever they lie: NOOP runs are packed daily into one file, under the same addresses."""
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+
+from kfm.world import World
+from kfm.zones.base import Zone
+
+__all__ = ["pack_noops", "read_run_file", "run_ids", "started_at"]
+
+
+def started_at(run_id: str) -> dt.datetime:
+    """The moment a UUIDv7 holds."""
+    return dt.datetime.fromtimestamp(int(run_id.replace("-", "")[:12], 16) / 1000, dt.UTC)
+
+
+def _packs(zone: Zone, dataset_id: str) -> list[str]:
+    return list(zone.names(f"work/{dataset_id}/noops"))
+
+
+def read_run_file(zone: Zone, dataset_id: str, run_id: str, name: str) -> bytes | None:
+    """A file of a run, from its folder or from the pack it went into."""
+    path = f"work/{dataset_id}/runs/{run_id}/{name}"
+    if zone.exists(path):
+        return zone.read(path)
+    for pack in _packs(zone, dataset_id):
+        for line in zone.read(pack).splitlines():
+            packed = msgspec.json.decode(line)
+            if packed["run_id"] == run_id and name in packed["files"]:
+                return str(packed["files"][name]).encode()
+    return None
+
+
+def run_ids(zone: Zone, dataset_id: str) -> list[str]:
+    """Every run that left files, packed or not, oldest first."""
+    base = f"work/{dataset_id}/runs/"
+    found = {path.removeprefix(base).split("/", 1)[0] for path in zone.names(base.rstrip("/"))}
+    for pack in _packs(zone, dataset_id):
+        found |= {msgspec.json.decode(line)["run_id"] for line in zone.read(pack).splitlines()}
+    return sorted(found)
+
+
+def pack_noops(world: World, dataset_id: str) -> int:
+    """Pack the NOOP runs of days that are over. A crash half-way leaves a run in both places, never in none."""
+    today = world.clock.now().date()
+    rows = world.store.read(lambda tx: tx.runs.unpacked_noops(dataset_id, today.isoformat()))
+    days: dict[str, list[str]] = {}
+    for row in rows:
+        days.setdefault(row.timestamp[:10], []).append(row.run_id)
+    for day, runs in days.items():
+        lines = [_packed(world.data, dataset_id, run_id) for run_id in runs]
+        content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines if line["files"])
+        if content:
+            world.data.create(f"work/{dataset_id}/noops/{day}.{runs[0]}.jsonl", content)
+        world.store.transaction(lambda tx, runs=runs: tx.runs.mark_packed(runs))
+        for run_id, line in zip(runs, lines):
+            for name in line["files"]:
+                world.data.remove(f"work/{dataset_id}/runs/{run_id}/{name}")
+            _remove_folders(world, f"work/{dataset_id}/runs/{run_id}")
+    return len(rows)
+
+
+def _packed(zone: Zone, dataset_id: str, run_id: str) -> dict[str, Any]:
+    base = f"work/{dataset_id}/runs/{run_id}"
+    return {"run_id": run_id, "files": {p.removeprefix(base + "/"): zone.read(p).decode() for p in zone.names(base)}}
+
+
+def _remove_folders(world: World, folder: str) -> None:
+    for path in (f"{folder}/artifacts", folder):
+        try:
+            world.data.local(path).rmdir()
+        except OSError:
+            return  # not empty, or gone: nothing is lost either way

@@ -1,0 +1,55 @@
+"""status: what is official, fresh, failed or waiting, and the next command for each."""
+
+import datetime as dt
+from typing import Any
+
+from kfm.model.ledger import Generation, LedgerRow
+from kfm.world import World
+
+__all__ = ["dataset_status"]
+
+FRESH_S = 24 * 3600
+_STATES = {"COMMITTED": "official", "PROPOSED": "proposed", "REJECTED": "denied", "FAILED": "failed"}
+
+
+def dataset_status(world: World, dataset_id: str) -> dict[str, Any]:
+    """One row of `kfm status --json`."""
+    head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
+    runs: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 200))
+    last = next((r for r in runs if r.state not in ("NOOP", "SUPERSEDED")), None)
+    check = world.store.read(lambda tx: tx.index.latest_check(dataset_id))
+    state, reason = _state(world, head, last)
+    age = None if check is None else (world.clock.now() - dt.datetime.fromisoformat(check.checked_at)).total_seconds()
+    fresh = head.version_id is not None and age is not None and age <= FRESH_S
+    return {
+        "dataset_id": dataset_id,
+        "state": state,
+        "version_id": head.version_id,
+        "generation": head.generation,
+        "fresh": fresh,
+        "last_run_id": last.run_id if last is not None else None,
+        "reason": reason,
+        "next": _next(dataset_id, state, fresh),
+        "checked_at": check.checked_at if check is not None else None,
+    }
+
+
+def _state(world: World, head: Generation, last: LedgerRow | None) -> tuple[str, str]:
+    if head.generation and head.version_id is None and head.kind == "withdraw":
+        return "withdrawn", f"withdrawn by generation {head.generation}"
+    if last is None:
+        return ("official", "") if head.version_id else ("none", "")
+    if last.state == "CLAIMED":
+        free = world.store.read(lambda tx: tx.leases.is_free(f"{last.dataset_id}/{last.partition or '-'}"))
+        return ("waiting", "interrupted") if free else ("running", "")
+    return _STATES.get(last.state, "none"), last.reason
+
+
+def _next(dataset_id: str, state: str, fresh: bool) -> str | None:
+    if state in ("denied", "failed"):
+        return f"kfm explain {'deny' if state == 'denied' else 'run'} {dataset_id}"
+    if state in ("waiting", "proposed"):
+        return "kfm resume"
+    if state == "none" or (state == "official" and not fresh):
+        return f"kfm run {dataset_id}"
+    return None

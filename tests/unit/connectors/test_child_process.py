@@ -1,0 +1,289 @@
+"""The child process: same bytes as inline, its limits, its fences, its pipe."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from kfm.connectors import CaptureRefused, run_inline, run_transform, toolchain
+from kfm.connectors.base import ConnectorFailed
+
+CSV = "k,v\n" + "".join(f"{i},{i % 5}\n" for i in range(500))
+
+
+@pytest.fixture
+def scratch(tmp_path):
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def with_code(tmp_path, scratch, job_of):
+    """Runs a connector made of some lines in `transform(ctx, rows)` in a child."""
+
+    def run(code, *, text="k,v\na,1\nb,2\n", inline=False, timeout_s=60, memory_bytes=4 << 30, fetch=None, on_event=None, **options):
+        path = tmp_path / "connector.py"
+        body = "".join(f"    {line}\n" for line in code.splitlines())
+        path.write_text(f"import os, sys\n\ndef transform(ctx, rows):\n{body}")
+        job = job_of("csv", text, connector=str(path), **options)
+        if inline:
+            return run_inline(job, scratch, fetch=fetch, on_event=on_event)
+        return run_transform(job, scratch, timeout_s=timeout_s, memory_bytes=memory_bytes, fetch=fetch, on_event=on_event)
+
+    return run
+
+
+def rows_of(scratch):
+    import pyarrow.parquet as pq
+
+    return pq.read_table(scratch / "ks_test.parquet").to_pylist()
+
+
+def test_a_child_gives_the_same_bytes_as_inline(tmp_path, job_of):
+    job = job_of("csv", CSV + "1,1\nbad\n", business_key=("k",))
+    results = {}
+    for name, run in (("inline", run_inline), ("child", run_transform)):
+        folder = tmp_path / name
+        folder.mkdir()
+        results[name] = (run(job, folder), {p.name: p.read_bytes() for p in folder.iterdir()})
+    assert results["inline"] == results["child"]
+    assert results["child"][0].books.dropped == {"duplicate": 1}
+    assert set(results["child"][1]) == {"ks_test.parquet", "ks_test.quarantine.jsonl"}
+
+
+def test_a_refusal_crosses_the_pipe_whole(scratch, job_of):
+    with pytest.raises(CaptureRefused) as caught:
+        run_transform(job_of("csv", "a,zz\n1,2\n", schema={"a": "integer"}), scratch)
+    assert caught.value.code == "schema.unknown-column"
+    assert caught.value.detail["columns"] == ["zz"]
+    assert caught.value.exit_code == 1
+
+
+def test_files_of_a_child_are_private(scratch, job_of):
+    run_transform(job_of("csv", CSV), scratch)
+    assert (scratch / "ks_test.parquet").stat().st_mode & 0o077 == 0
+
+
+# -- connector code
+
+
+def test_rows_pass_through_connector_code(with_code, scratch):
+    result = with_code('for row in rows:\n    if row["k"] != "a":\n        yield row | {"v": int(row["v"]) * 10}')
+    assert rows_of(scratch) == [{"k": "b", "v": 20}]
+    assert result.books.dropped == {"connector": 1}
+    assert result.books.balanced
+
+
+def test_rows_that_connector_code_adds_count_as_read(with_code):
+    result = with_code("return [r for row in rows for r in (row, row)]")
+    assert (result.books.read, result.books.written) == (4, 4)
+
+
+def test_rows_that_cannot_be_read_never_reach_connector_code(with_code):
+    result = with_code("yield from rows", text="k,v\na,1\nb\nc,3\n")
+    assert result.books.quarantined == 1
+    assert (result.books.read, result.books.written) == (3, 2)
+
+
+def test_connector_code_runs_once_even_when_types_must_be_widened(with_code, scratch, tmp_path):
+    text = "k,v\n" + "a,1\n" * 11_000 + "b\nb,x\n"
+    result = with_code("open('ran', 'x').close()\nyield from rows", text=text)
+    assert {c.name: c.type for c in result.schema} == {"k": "string", "v": "string"}
+    assert (result.books.read, result.books.quarantined) == (11_002, 1)
+    assert sorted(p.name for p in scratch.iterdir()) == ["ks_test.parquet", "ks_test.quarantine.jsonl", "ran"]
+
+
+def test_a_fault_after_connector_code_names_source_and_line(tmp_path, job_of, scratch):
+    code = tmp_path / "connector.py"
+    code.write_text("def transform(ctx, rows):\n    yield from rows\n")
+    job = job_of("csv", "n\n1\n", "n\n2\noops\n", schema={"n": "integer"}, connector=str(code))
+    run_inline(job, scratch)
+    assert '"source_id":"s1","line":3,"rule":"type"' in (scratch / "ks_test.quarantine.jsonl").read_text()
+
+
+def test_prints_of_connector_code_do_not_reach_the_protocol(with_code):
+    events = []
+    code = 'print("{}")\nprint("x" * 200000)\nos.write(1, b"raw\\n")\nsys.stdout.flush()\nctx.log("rows.seen", n=2)\nyield from rows'
+    assert with_code(code, on_event=events.append).books.written == 2
+    assert "raw" in "".join(e["text"] for e in events if e["op"] == "output")
+    assert {"op": "log", "event": "rows.seen", "fields": {"n": 2}} in events
+
+
+def test_reading_standard_input_does_not_take_the_protocol(with_code):
+    assert with_code("assert sys.stdin.read() == ''\nyield from rows").books.written == 2
+
+
+def test_connector_code_fetches_through_the_parent(with_code, scratch, tmp_path):
+    extra = tmp_path / "extra.txt"
+    extra.write_text("hello")
+    asked = []
+
+    def fetch(url):
+        asked.append(url)
+        return {"path": str(extra)}
+
+    with_code('text = ctx.fetch("https://example.org/x").read_text()\nfor row in rows:\n    yield row | {"t": text}', fetch=fetch)
+    assert asked == ["https://example.org/x"]
+    assert [r["t"] for r in rows_of(scratch)] == ["hello", "hello"]
+
+
+def test_a_fetch_that_fails_or_is_not_offered_is_told_to_the_code(with_code):
+    def fetch(url):
+        raise OSError("host not allowed")
+
+    with pytest.raises(ConnectorFailed, match="host not allowed"):
+        with_code('ctx.fetch("https://evil.example/x")', fetch=fetch)
+    with pytest.raises(ConnectorFailed, match="no fetcher"):
+        with_code('ctx.fetch("https://evil.example/x")')
+
+
+def test_an_exception_of_connector_code_comes_with_its_stack(with_code):
+    with pytest.raises(ConnectorFailed, match="KeyError: 'nope'") as caught:
+        with_code('for row in rows:\n    yield {"a": row["nope"]}')
+    assert "connector.py" in caught.value.stack
+
+
+# -- fences
+
+ATTEMPTS = {
+    "socket": "import socket\nsocket.create_connection(('127.0.0.1', 9))",
+    "raw socket": "import socket\nsocket.socket().connect(('127.0.0.1', 9))",
+    "bind": "import socket\nsocket.socket().bind(('127.0.0.1', 0))",
+    "lookup": "import socket\nsocket.getaddrinfo('localhost', 80)",
+    "url": "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:9/')",
+    "subprocess": "import subprocess\nsubprocess.run(['true'])",
+    "system": "os.system('true')",
+    "fork": "os.fork()",
+    "exec": "os.execv('/bin/true', ['true'])",
+    "spawn": "os.posix_spawn('/bin/true', ['true'], os.environ)",
+    "kill": "os.kill(os.getppid(), 0)",
+    "write": "open({outside!r} + '/x', 'w')",
+    "low-level write": "os.open({outside!r} + '/x', os.O_CREAT | os.O_WRONLY)",
+    "append": "open({outside!r} + '/victim', 'a')",
+    "climb": "open('../victim', 'w')",
+    "symlink": "os.symlink({outside!r}, 'link')\nopen('link/victim', 'w')",
+    "rename": "os.rename({outside!r} + '/victim', 'mine')",
+    "replace": "open('mine', 'w').close()\nos.replace('mine', {outside!r} + '/victim')",
+    "unlink": "os.unlink({outside!r} + '/victim')",
+    "mkdir": "os.mkdir({outside!r} + '/folder')",
+    "chmod": "os.chmod({outside!r} + '/victim', 0)",
+    "keys": "open({outside!r} + '/keys/signing.pem')",
+    "libc": "import ctypes\nctypes.CDLL(None).system(b'true')",
+}
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+def test_the_ways_out_are_closed(with_code, tmp_path, attempt):
+    """Each is legal Python that would succeed, or fail for another reason, without the fence."""
+    (tmp_path / "victim").write_text("safe")
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "signing.pem").write_text("secret")
+    before = sorted(p.name for p in tmp_path.iterdir())
+    with pytest.raises(ConnectorFailed, match="connector code may not") as caught:
+        with_code(ATTEMPTS[attempt].format(outside=str(tmp_path)) + "\nyield from rows")
+    assert "PermissionError" in str(caught.value)
+    assert (tmp_path / "victim").read_text() == "safe"
+    assert [n for n in sorted(p.name for p in tmp_path.iterdir()) if n not in ("connector.py", "input-0")] == before
+
+
+def test_the_scratch_folder_is_free_to_use(with_code, scratch):
+    code = "p = ctx.scratch / 'sub'\np.mkdir()\n(p / 'a').write_text('x')\n(p / 'a').rename(p / 'b')\n(p / 'b').unlink()\nopen('here', 'w').close()\nyield from rows"
+    assert with_code(code).books.written == 2
+    assert (scratch / "here").exists()
+
+
+def test_the_environment_is_scrubbed(with_code, scratch, monkeypatch):
+    monkeypatch.setenv("KFM_SECRET", "hunter2")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
+    with_code(
+        "names = ' '.join(sorted(os.environ))\nfor row in rows:\n    yield {'names': names, 'cwd': os.getcwd(), 'tz': os.environ['TZ']}"
+    )
+    row = rows_of(scratch)[0]
+    assert set(row["names"].split()) <= {"PATH", "LANG", "TZ", "PYTHONHASHSEED", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LC_CTYPE"}
+    assert (row["cwd"], row["tz"]) == (str(scratch), "UTC")
+
+
+# -- limits
+
+
+def test_too_much_memory_ends_the_child_and_says_so(with_code):
+    with pytest.raises(ConnectorFailed, match="memory limit of 2048 MiB"):
+        with_code("held = bytearray(4 << 30)\nyield from rows", memory_bytes=2 << 30)
+
+
+def test_a_child_that_does_not_finish_is_stopped(with_code):
+    with pytest.raises(ConnectorFailed, match="in time"):
+        with_code("import threading\nthreading.Event().wait()\nyield from rows", timeout_s=1.0)
+
+
+def test_a_child_killed_by_a_signal_is_named(with_code):
+    with pytest.raises(ConnectorFailed, match="SIGSEGV"):
+        with_code("import signal\nsignal.raise_signal(signal.SIGSEGV)\nyield from rows")
+
+
+def test_a_child_that_leaves_without_a_word_is_named(with_code):
+    with pytest.raises(ConnectorFailed, match="status 3") as caught:
+        with_code("sys.stderr.write('last words')\nsys.stderr.flush()\nos._exit(3)")
+    assert caught.value.stack == "last words"
+
+
+def _pid_of(events):
+    return next(e["fields"]["pid"] for e in events if e.get("event") == "child.start")
+
+
+def test_an_interrupted_parent_leaves_no_child(with_code):
+    events = []
+
+    def on_event(event):
+        events.append(event)
+        if event.get("event") == "ready":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        with_code("import threading\nctx.log('ready')\nthreading.Event().wait()\nyield from rows", on_event=on_event)
+    with pytest.raises(ProcessLookupError):
+        os.kill(_pid_of(events), 0)
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from kfm.connectors import InputFile, TransformJob, run_transform
+job = TransformJob(dataset_id="d", format="csv", inputs=(InputFile(source_id="s", path=sys.argv[1], digest=""),), connector=sys.argv[2], artifact="d.parquet")
+def on_event(event):
+    if event.get("event") in ("child.start", "ready"):
+        print(event["fields"].get("pid", "ready"), flush=True)
+run_transform(job, Path(sys.argv[3]), on_event=on_event)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pidfd")
+def test_a_child_dies_with_its_parent(tmp_path, scratch):
+    data, code = tmp_path / "in.csv", tmp_path / "connector.py"
+    data.write_text("a\n1\n")
+    code.write_text("import threading\ndef transform(ctx, rows):\n    ctx.log('ready')\n    threading.Event().wait()\n")
+    with subprocess.Popen([sys.executable, "-c", PARENT, data, code, scratch], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        watch = os.pidfd_open(pid)
+        assert parent.stdout.readline() == "ready\n"
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    import select
+
+    ended, _, _ = select.select([watch], [], [], 10)
+    os.close(watch)
+    assert ended
+
+
+def test_nothing_heavy_is_loaded_by_the_parent_side():
+    code = "import sys, kfm.connectors; print([m for m in ('pyarrow', 'numpy', 'shapely', 'importlib.metadata', 'asyncio') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_toolchain_is_named_without_importing_it():
+    assert set(toolchain()) == {"kfm", "numpy", "pyarrow", "shapely"}
+    assert all(v[0].isdigit() for v in toolchain().values())
