@@ -61,9 +61,16 @@ def tell(result: Result) -> None:
     print(f"        {r.note}", flush=True)
 
 
+def _row(name: str) -> str:
+    """`help` for `--help`, which a shell user would have to write as --row=--help."""
+    return f"--{name}" if f"--{name}" in ROWS else name
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--row", action="append", choices=ROWS, metavar="NAME", help=f"only this row; repeatable: {', '.join(ROWS)}")
+    parser.add_argument(
+        "--row", action="append", choices=ROWS, type=_row, metavar="NAME", help=f"only this row; repeatable: {', '.join(ROWS)}"
+    )
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="rounds per row (default 5)")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--big-gb", type=float, default=0, metavar="GB", help="also measure memory on an input of so many GB, say 4")

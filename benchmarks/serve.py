@@ -10,6 +10,11 @@ from pathlib import Path
 __all__ = ["serve"]
 
 
+class _Quiet(http.server.ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hangs up is no news."""
+
+
 @contextlib.contextmanager
 def serve(folder: Path) -> Iterator[str]:
     """The base address of a server for the files in `folder`."""
@@ -48,7 +53,7 @@ def serve(folder: Path) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = _Quiet(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()

@@ -21,8 +21,12 @@ MEMORY_BYTES = 4 << 30
 Fetch = Callable[[str], dict[str, Any]]
 OnEvent = Callable[[dict[str, Any]], None]
 
-# Not `-m`: kfm may be importable only because of the parent's path. Appended, so it can never shadow the standard library.
-_BOOT = "import sys; sys.path.append(sys.argv[1]) if sys.argv[1] not in sys.path else None; from kfm.connectors.child import main; main()"
+# Not `-m`: the child must run this very kfm, wherever it was imported from. Its folder stands first only for that one import,
+# so that nothing beside it can shadow the standard library.
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); import kfm; sys.path.append(sys.path.pop(0));"
+    " from kfm.connectors.child import main; main()"
+)
 _ROOT = str(Path(__file__).resolve().parents[2])
 _TAIL = 4096  # of what the child wrote to stderr
 _LINE_CAP = 64 << 20  # a longer line is no protocol

@@ -88,7 +88,15 @@ def test_the_narrowest_type_that_holds_all_values_is_inferred(made, values, kind
 
 
 @pytest.mark.parametrize(
-    ("early", "late", "kind"), [(1, 1.0, "number"), (None, 5, "integer"), ("2020-01-01", 7, "string"), (1, {"a": 1}, "json")]
+    ("early", "late", "kind"),
+    [
+        (1, 1.0, "number"),
+        (None, 5, "integer"),
+        ("2020-01-01", 7, "string"),
+        (1, {"a": 1}, "json"),
+        ("x", {"a": 1}, "json"),
+        ("2020-01-01", "x", "string"),
+    ],
 )
 def test_types_and_columns_do_not_depend_on_where_the_sample_ended(made, early, late, kind):
     rows = [{"v": early}] * 11_000

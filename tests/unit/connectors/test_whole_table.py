@@ -68,6 +68,8 @@ def test_the_content_id_follows_rows_and_schema_and_nothing_else(made):
     assert made("csv", "a,b\n1,x\n0,y\n", schema=schema).result.content_id != one
     assert made("csv", "a,b\n1,x\n,y\n", schema={"a": "number", "b": "string"}).result.content_id != one
     assert made("csv", "a,b\n1,xy\n,\n", schema=schema).result.content_id != one
+    nulls = [made("csv", text, schema=schema).result.content_id for text in ("a,b\n0,x\n,x\n", "a,b\n,x\n0,x\n")]
+    assert nulls[0] != nulls[1]
 
 
 def test_a_slow_row_leaves_no_trace_in_the_content(made):

@@ -1,0 +1,140 @@
+"""Throw-away copies of a workspace: the registry entry, its connector and a new key; an empty channel; the last capture as upstream."""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.attest import KeyFolder
+from kfm.clock import SystemClock
+from kfm.errors import IntegrityError, UsageError
+from kfm.fetch.url import expand_url
+from kfm.model import ids
+from kfm.store.base import LedgerRow
+from kfm.store.sqlite import SqliteStore
+from kfm.wiring import Workspace, targets_of
+from kfm.zones.base import hash_file
+
+__all__ = ["Bench", "bench"]
+
+_PLAIN = re.compile(r"[A-Za-z0-9 _./+=@-]+")  # traces show other characters escaped
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where a drill works: `seed` is copied for every pass, `capture` is shared and only read."""
+
+    folder: Path
+    seed: Path
+    dataset_id: str
+    store_file: str  # inside a copy
+    zones: str
+
+    def copy(self, name: str) -> Path:
+        """A fresh copy of the seed."""
+        target = self.folder / "passes" / name
+        shutil.copytree(self.seed, target)
+        return target
+
+
+def _place(workspace: Path) -> Path:
+    """The same file system as the workspace, so that links, renames and syncs are the ones the user has."""
+    chosen = os.environ.get("TMPDIR")
+    if chosen and os.access(chosen, os.W_OK):
+        return Path(chosen).absolute()
+    beside = workspace.resolve().parent
+    usable = os.access(beside, os.W_OK) and _PLAIN.fullmatch(str(beside)) is not None
+    return beside if usable else Path(tempfile.gettempdir())
+
+
+@contextmanager
+def bench(workspace: Workspace, dataset_id: str) -> Iterator[Bench]:
+    """Set up a drill of `dataset_id`; the user's workspace is only read. Raises `UsageError` when nothing was captured yet."""
+    workspace.require(dataset_id)
+    folder = Path(tempfile.mkdtemp(prefix=".kfm-drill-", dir=_place(workspace.path))).resolve()
+    try:
+        seed = folder / "seed"
+        (seed / "data" / "registry").mkdir(parents=True)
+        shutil.copyfile(workspace.path / "kfm.yml", seed / "kfm.yml")
+        for file in (workspace.path / "data" / "registry").glob(f"{dataset_id}.*"):
+            shutil.copyfile(file, seed / "data" / "registry" / file.name)
+        connector = workspace.path / "scripts" / "connectors" / dataset_id
+        if connector.is_dir():
+            shutil.copytree(connector, seed / "scripts" / "connectors" / dataset_id, ignore=shutil.ignore_patterns("__pycache__"))
+        KeyFolder(seed / "keys").new()  # never the user's own
+        replay = _capture(workspace, dataset_id, folder / "capture")
+        (seed / "replay.json").write_bytes(msgspec.json.encode(replay))
+        yield Bench(
+            folder=folder,
+            seed=seed,
+            dataset_id=dataset_id,
+            store_file=str(workspace.store_file.relative_to(workspace.path)),
+            zones=str(workspace.data.relative_to(workspace.path)),
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _capture(workspace: Workspace, dataset_id: str, into: Path) -> dict[str, str]:
+    """Copy the newest capture of every partition; address -> file relative to a copy."""
+    into.mkdir()
+    rows = _rows(workspace, dataset_id, into.parent / "ledger")
+    rows.sort(key=lambda r: (not r.win, r.timestamp), reverse=True)  # whole captures first, then the newest
+    found: dict[str, str] = {}
+    for target in targets_of(workspace, dataset_id):
+        files = next((f for r in rows if r.partition == target.partition and (f := _files(workspace, r, target.entry.source.format))), None)
+        if files is None:
+            name = f"{dataset_id}/{target.partition}" if target.partition else dataset_id
+            raise UsageError(
+                f"There is no capture of {name} to drill with.",
+                expected="a dataset that was run at least once",
+                remedy=f"Run `kfm run {dataset_id}` first.",
+            )
+        for number, (source, file) in enumerate(zip(target.sources, files)):
+            copy = into / f"{target.partition or 'whole'}-{number}{file.suffix}"
+            shutil.copyfile(file, copy)
+            found[expand_url(source["url"], None, None, target.partition or None)] = f"../../capture/{copy.name}"
+    return found
+
+
+def _files(workspace: Workspace, row: LedgerRow, kind: str) -> list[Path]:
+    """The captured files of a run, if they are still whole."""
+    sources: list[dict[str, Any]] = [s for s in msgspec.json.decode(row.source_metadata) if s.get("digest")]
+    names = {f"{s['source_id']}.{kind}": s["digest"] for s in sources}
+    if not names:
+        return []
+    folder = workspace.data / "raw" / row.dataset_id / "captures" / ids.capture_id(names)
+    whole = all((folder / n).is_file() and hash_file(folder / n).digest == digest for n, digest in names.items())
+    return [folder / n for n in names] if whole else []
+
+
+def _rows(workspace: Workspace, dataset_id: str, aside: Path) -> list[LedgerRow]:
+    """The ledger of the dataset, read from a copy: opening the store itself would write beside it."""
+    if not workspace.store_file.is_file():
+        return []
+    for attempt in range(5):
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        copy = aside / workspace.store_file.name
+        for end in ("", "-wal"):
+            file = workspace.store_file.with_name(workspace.store_file.name + end)
+            if file.is_file():
+                shutil.copyfile(file, copy.with_name(copy.name + end))
+        try:
+            store = SqliteStore(copy, SystemClock())
+            try:
+                if store.check() == "ok":
+                    return store.read(lambda tx: tx.runs.recent(dataset_id, 10_000))
+            finally:
+                store.close()
+        except IntegrityError:
+            if attempt == 4:
+                raise  # not a commit that came in between: it is damaged
+    raise IntegrityError("The store could not be copied.", expected="a readable store", remedy="Run `kfm doctor`.")

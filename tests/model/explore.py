@@ -1,0 +1,586 @@
+"""Drives the real store, zones and engine through random schedules in the manner of the checked model, and judges real state.
+
+Two workers, one dataset with two partitions. One step of a worker is one durable operation: the generators of the engine are
+advanced by `next`. A crash forgets a generator and its locks; a frozen worker is one that is not chosen while time goes by.
+`python -m tests.model.explore --scenario NAME --seeds 20` prints the first violation and exits 1.
+"""
+
+import argparse
+import contextlib
+import datetime as dt
+import json
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from kfm.attest import KeyFolder
+from kfm.connectors.base import Books, TransformResult
+from kfm.errors import KfmError
+from kfm.fetch.base import Fetched
+from kfm.gates.base import Reason, Verdict
+from kfm.model import ids
+from kfm.model.dataset import Column, DatasetEntry, Source
+from kfm.promote import promote, rollback, tick, withdraw
+from kfm.publisher.local import LocalPublisher
+from kfm.reindex import datasets_with_evidence, known_epoch, rebuild, void_all
+from kfm.store.sqlite import SqliteStore
+from kfm.update import update
+from kfm.world import Target, World, specify
+from kfm.zones.local import LocalZone
+
+DATASET = "toy"
+PARTS = ("p0", "p1")
+ENTRY = DatasetEntry(
+    dataset_id=DATASET,
+    title="Toy",
+    licence="CC0-1.0",
+    sensitivity="public",
+    policy_label="public",
+    source=Source(url="http://toy.test/{partition}", format="json"),
+    merge="partition",
+    partitions=PARTS,
+)
+B, ABA, ABC, ABAB = ((0, "b"),), ((0, "b"), (0, "a")), ((0, "b"), (0, "c")), ((0, "b"), (0, "a"), (0, "b"))
+BOTH = ((0, "b"), (1, "b"))
+F = {"crash": 1, "expire": 1}
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "a-b-a, faults": {**F, "script": ABA, "fail": 1},
+    "a-b-c, faults": {**F, "script": ABC},
+    "a-b-a-b": {"script": ABAB, "tick": 1, "crash": 1},
+    "two partitions": {**F, "script": BOTH},
+    "two partitions, rollback": {"script": BOTH, "crash": 1, "rollback": 1},
+    "rollback": {**F, "script": B, "rollback": 1, "tick": 1},
+    "rollback, a-b-c": {"script": ABC, "crash": 1, "rollback": 1},
+    "withdrawal": {**F, "script": B, "withdraw": 1, "tick": 1},
+    "withdrawal, a-b-a-b": {"script": ABAB, "crash": 1, "withdraw": 1},
+    "rollback and withdrawal": {"script": B, "crash": 1, "rollback": 1, "withdraw": 1, "tick": 1},
+    "denied, then allowed": {"script": B, "policy": (("b",), ()), "crash": 1, "tick": 1},
+    "allowed, then denied": {**F, "script": B, "policy": ((), ("b",))},
+    "force": {"script": ABA, "force": 1, "crash": 1},
+    "force, rollback": {"script": B, "force": 1, "rollback": 1, "crash": 1},
+    "reindex": {**F, "script": B, "lose": 1},
+    "reindex, a-b-a": {"script": ABA, "lose": 1, "crash": 1},
+    "reindex, rollback": {"script": B, "lose": 1, "rollback": 1, "crash": 1},
+    "failure": {"script": B, "fail": 1},
+    "crashes": {"script": ABA, "crash": 3, "expire": 1},
+    "expiry": {"script": B, "expire": 2},
+    "a-b-a, quick": {"script": ABA, "rate": 0.4},
+}
+
+
+class Violation(Exception):
+    """An invariant is broken on real state; args: number, sentence."""
+
+
+def need(ok: bool, number: int, sentence: str) -> None:
+    if not ok:
+        raise Violation(number, sentence)
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.ns = 1_000_000_000
+        self.wall = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+    def now(self) -> dt.datetime:
+        self.wall += dt.timedelta(milliseconds=1)
+        return self.wall
+
+    def boot_ns(self) -> int:
+        return self.ns
+
+    def boot_id(self) -> str:
+        return "boot"
+
+
+class Upstream:
+    """Serves one word per partition, with a strong validator."""
+
+    def __init__(self) -> None:
+        self.words = dict.fromkeys(PARTS, "a")
+        self.fail_next = False
+        self.asked: str | None = None
+
+    def fetch(self, request: Any, into: Path) -> Fetched:
+        word = self.words[request.url.rsplit("/", 1)[-1]]
+        self.asked = word
+        body = json.dumps([{"id": 1, "word": word}]).encode()
+        etag = f'"{word}"'
+        if request.etag == etag:
+            return Fetched(status=304, final_url=request.url, etag=etag)
+        into.write_bytes(body)
+        return Fetched(status=200, final_url=request.url, etag=etag, size=len(body), digest=ids.digest(body))
+
+
+def word_of(raw: bytes) -> str:
+    return str(json.loads(raw)[0]["word"])
+
+
+class CheckedZone(LocalZone):
+    """A real zone that lets the explorer look at the moment a generation, a projection or a release appears."""
+
+    def __init__(self, root: Path, explorer: "Explorer") -> None:
+        super().__init__(root)
+        self._explorer = explorer
+
+    def create(self, path: str, content: bytes | Path) -> bool:
+        made = super().create(path, content)
+        if "/channels/" in path and made:
+            self._explorer.check_commit(int(path[-13:-5]))
+        if path.startswith("releases/") and made:
+            self._explorer.check_effect(int(path[-13:-5]))
+        return made
+
+    def replace(self, path: str, content: bytes) -> None:
+        if path.startswith("catalog/dcat/"):
+            self._explorer.check_projection(json.loads(content)["kfm:generation"])
+        super().replace(path, content)
+
+
+class Explorer:
+    """One random schedule over one scenario."""
+
+    def __init__(self, folder: Path, scenario: dict[str, Any], seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.folder, self.scenario = folder, scenario
+        self.clock, self.upstream = FakeClock(), Upstream()
+        self.left = {k: scenario.get(k, 0) for k in ("crash", "expire", "rollback", "withdraw", "tick", "force", "lose", "fail")}
+        self.script = list(scenario.get("script", ()))
+        self.policy = list(scenario.get("policy", ((),)))
+        self.denied: set[str] = set()
+        self.trace: list[str] = []
+        self.graveyard: list[Any] = []
+        self.seen: dict[int, bytes] = {}
+        self.owed_ticks = False
+        self.down = False
+        self.keys = KeyFolder(folder / "keys")
+        self.keys.new()
+        self.epoch_file = folder / "ledger" / "s.sqlite"
+        self.allowed = set()
+        self.judge_all_contents: dict[str, str] = {}
+        self.workers: list[tuple[World, Any] | None] = [None, None]
+        self.captured: list[str | None] = [None, None]
+        self.eye = self.open_world()
+        for partition in PARTS:  # generation 1 and 2: (a, a)
+            self.put(partition)
+        self.rest()
+        self.denied = set(self.policy[0])
+
+    # ---- the world under test -----------------------------------------------------------------------------------------
+    def open_world(self) -> World:
+        store = SqliteStore(self.epoch_file, self.clock)
+        data, root = CheckedZone(self.folder / "data", self), CheckedZone(self.folder, self)
+        return World(
+            clock=self.clock,
+            store=store,
+            data=data,
+            root=root,
+            keys=self.keys,
+            fetcher=self.upstream,
+            transform=self.transform,
+            merge=self.transform,
+            publisher=LocalPublisher(data, root),
+            gates=(self.gate,),
+            policy_digest=ids.digest(repr(sorted(self.denied)).encode()),
+            registry=lambda _: ENTRY,
+            lease_seconds=10,
+        )
+
+    def transform(self, job: Any, scratch: Path, _: Any) -> TransformResult:
+        if self.upstream.fail_next:
+            self.upstream.fail_next = False
+            raise KfmError("step error")
+        raw = Path(job.inputs[0].path).read_bytes()
+        (scratch / job.artifact).write_bytes(raw)
+        self.judge_all_contents[ids.digest(raw)] = word_of(raw)
+        return TransformResult(
+            artifact=job.artifact,
+            books=Books(read=1, written=1),
+            schema=(Column(name="id", type="integer"), Column(name="word", type="string")),
+            content_id=ids.digest(raw),
+            profile={},
+        )
+
+    def gate(self, evidence: Any) -> Verdict:
+        bad = [p for p, d in evidence.expected.items() if self.judge_all_contents.get(d) in self.denied]
+        gone = [evidence.suppressed] if evidence.suppressed is not None else []
+        return Verdict(gate="toy", reasons=tuple(Reason(code="toy.denied", message=str(b), remedy="") for b in bad + gone))
+
+    def target(self, partition: str) -> Target:
+        base = Target(entry=ENTRY, sources=({"source_id": "source", "url": ENTRY.source.url},), partition=partition)
+        return specify(base, ids.digest(repr(sorted(self.denied)).encode()))
+
+    # ---- reading real state ---------------------------------------------------------------------------------------------
+    def channel(self) -> list[dict[str, Any]]:
+        found = []
+        number = 1
+        while (path := self.folder / f"data/catalog/channels/{DATASET}/{number:08}.json").exists():
+            found.append(self.keys.verify(path.read_bytes())["predicate"])
+            number += 1
+        return found
+
+    def words(self, version_id: str | None) -> dict[str, str]:
+        if version_id is None:
+            return {}
+        folder = self.folder / f"data/processed/{DATASET}/{version_id}"
+        return {p.stem: word_of(p.read_bytes()) for p in sorted(folder.glob("*.parquet"))}
+
+    def kept_out(self, upto: int | None = None) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+        """What rollbacks (until forced) and withdrawals (for ever) keep out: a fold over the channel, as the model has it."""
+        hold: set[tuple[str, str]] = set()
+        suppress: set[tuple[str, str]] = set()
+        generations = self.channel()[:upto]
+        for i, g in enumerate(generations):
+            if g["kind"] in ("rollback", "withdraw") and i:
+                before, now = self.words(generations[i - 1]["version_id"]), self.words(g["version_id"])
+                gone = {(p, w) for p, w in before.items() if now.get(p) != w}
+                (suppress if g["kind"] == "withdraw" else hold).update(gone)
+            if g["kind"] == "promote" and g.get("forced"):
+                hold -= set(self.words(g["version_id"]).items())
+        return hold, suppress
+
+    def rows(self) -> list[Any]:
+        return self.eye.store.read(lambda tx: tx.runs.recent(DATASET, 1000))
+
+    # ---- invariants -----------------------------------------------------------------------------------------------------
+    def check_channel(self) -> None:
+        """1: gapless, hash-chained, nothing changes after its creation."""
+        prev, number = None, 1
+        while (path := self.folder / f"data/catalog/channels/{DATASET}/{number:08}.json").exists():
+            raw = path.read_bytes()
+            need(self.seen.setdefault(number, raw) == raw, 1, f"generation {number} was changed after its creation")
+            need(self.keys.verify(raw)["predicate"]["prev"] == prev, 1, f"generation {number} breaks the chain")
+            prev, number = ids.digest(raw), number + 1
+
+    def check_commit(self, number: int) -> None:
+        """3, 4, 8, 11 at the moment a generation appears."""
+        self.check_channel()
+        g = self.channel()[number - 1]
+        if g["kind"] != "promote":
+            return
+        hold, suppress = self.kept_out(number - 1)
+        before = self.words(self.channel()[number - 2]["version_id"]) if number > 1 else {}
+        inside = set(self.words(g["version_id"]).items()) - set(before.items())
+        need(not inside & suppress, 3, f"generation {number} brings back what a withdrawal removed")
+        need(bool(g.get("forced")) or not inside & hold, 3, f"generation {number} undoes a rollback")
+        receipts = list((self.folder / "receipts").rglob(f"{g['run_id']}.json"))
+        need(
+            len(receipts) == 1 and ids.digest(receipts[0].read_bytes()) == g["receipts_digest"],
+            4,
+            f"generation {number} names no sealed receipt",
+        )
+        if self.down:
+            return
+        row = self.eye.store.read(lambda tx: tx.runs.get(g["run_id"]))
+        need(
+            row is not None and row.state == "PROPOSED" and row.intent == number,
+            8,
+            f"generation {number} by a run that is {row and row.state}",
+        )
+        lineage = {r["run_id"] for r in self.eye.store.read(lambda tx: tx.index.lineage(DATASET))}
+        outbox = {(r.run_id, r.generation) for r in self.eye.store.read(lambda tx: tx.index.outbox())}
+        need(g["run_id"] in lineage and (g["run_id"], number) in outbox, 11, f"generation {number} without lineage and outbox rows")
+
+    def check_effect(self, number: int) -> None:
+        need(number <= len(self.channel()), 7, f"external effect of generation {number} before its commit point")
+
+    def check_projection(self, number: int) -> None:
+        need(number <= len(self.channel()), 7, f"projection of generation {number} before its commit point")
+
+    def check_noop(self, outcome: Any, captured: str | None) -> None:
+        """6: 'unchanged' only when the head generation has that content."""
+        if outcome is not None and outcome.state == "NOOP" and outcome.reason == "unchanged":
+            head = self.words(self.channel()[-1]["version_id"])
+            need(captured is not None and head.get(outcome.partition) == captured, 6, f"NOOP for {captured!r}, the head has {head}")
+
+    def check_rest(self) -> None:
+        generations, rows = self.channel(), self.rows()
+        made = {g["run_id"] for g in generations if g["kind"] == "promote"}
+        for row in rows:
+            need(row.state not in ("CLAIMED", "PROPOSED"), 5, f"run {row.run_id} stays {row.state} for ever")
+            need((row.state == "COMMITTED") == (row.run_id in made), 5, f"run {row.run_id} is {row.state}, the channel differs")
+        jobs = self.eye.store.read(lambda tx: tx.jobs.waiting(DATASET))
+        need(not jobs, 10, f"a job is never done: {jobs}")
+        denied = [(r.partition, r.input_hash, r.spec_hash, r.base_version) for r in rows if r.state == "REJECTED" and not r.forced]
+        need(len(set(denied)) == len(denied), 5, "a denied key was executed again")
+        head = self.words(generations[-1]["version_id"])
+        keep = set.union(*self.kept_out())
+        for partition in PARTS:
+            word = self.upstream.words[partition]
+            excused = (partition, word) in keep or word in self.denied or any(w in self.denied for p, w in head.items() if p != partition)
+            need(head.get(partition) == word or excused, 2, f"upstream says {word!r} for {partition}, official is {head.get(partition)!r}")
+        for number, g in enumerate(generations, 1):
+            if g["kind"] == "promote":
+                need(
+                    (self.folder / f"releases/{DATASET}/{number:08}.json").exists(),
+                    7,
+                    f"external effect of generation {number} never happens",
+                )
+        lineage = {r["run_id"] for r in self.eye.store.read(lambda tx: tx.index.lineage(DATASET))}
+        need(made <= lineage, 11, "a generation has no lineage rows")
+        shown = json.loads((self.folder / f"data/catalog/dcat/{DATASET}.json").read_bytes())["kfm:generation"]
+        need(shown == len(generations), 3, f"projections show generation {shown}, the head is {len(generations)}")
+
+    # ---- actions --------------------------------------------------------------------------------------------------------
+    def put(self, partition: str, forced: int = 0) -> None:
+        self.eye.store.transaction(lambda tx: tx.jobs.put(DATASET, partition, "", forced=forced))
+
+    def start(self, world: World) -> Any:
+        """Work an idle process can take: a promote job, or a partition's job that is queued or whose lease ran out."""
+        choices = []
+        if world.store.read(lambda tx: tx.runs.promotable(DATASET)):
+            choices.append(lambda: promote(world, DATASET))
+        for partition in PARTS:
+            job = world.store.read(lambda tx, p=partition: tx.jobs.get(DATASET, p, ""))
+            if job is not None and job.state != "ended":
+                choices.append(lambda p=partition: update(world, self.target(p)))
+        return self.rng.choice(choices)() if choices else None
+
+    def step(self, w: int) -> bool:
+        """One durable operation of one worker; False when there was nothing it could do."""
+        if self.workers[w] is None:
+            if self.down:
+                return False
+            world = self.open_world()
+            steps = self.start(world)
+            if steps is None:
+                world.store.abandon()
+                return False
+            self.workers[w] = (world, steps)
+        world, steps = self.workers[w]  # type: ignore[misc]
+        self.upstream.asked = None
+        try:
+            label = next(steps)
+        except StopIteration as end:
+            self.note(f"{'AB'[w]}: ended {end.value.state if end.value else 'with nothing'}")
+            self.check_noop(end.value, self.captured[w])
+            self.workers[w] = None
+            with contextlib.suppress(Exception):
+                world.store.close()
+            return end.value is not None
+        except KfmError as error:
+            if "second version" in str(error):
+                raise Violation(9, str(error)) from error
+            self.note(f"{'AB'[w]}: {error.happened}")
+            self.workers[w] = None
+            with contextlib.suppress(Exception):
+                world.store.close()
+            return True
+        self.captured[w] = self.upstream.asked or self.captured[w]
+        self.note(f"{'AB'[w]}: {label}")
+        return label != "wait"
+
+    def note(self, text: str) -> None:
+        self.trace.append(text)
+        if not self.down:
+            self.check_channel()
+
+    def relay(self) -> None:
+        if not self.down:
+            tick(self.eye, DATASET)
+
+    def crash(self, w: int) -> None:
+        world, steps = self.workers[w]  # type: ignore[misc]
+        self.graveyard.append(steps)  # a killed process runs no clean-up
+        world.store.abandon()
+        self.workers[w] = None
+        self.note(f"CRASH of {'AB'[w]}")
+
+    def world_actions(self) -> list[Any]:
+        """What may happen besides the workers, as often as the scenario's budget says."""
+        out: list[Any] = []
+        for w in (0, 1):
+            if self.left["crash"] and self.workers[w] is not None:
+                out.append(("crash", lambda w=w: self.crash(w)))
+        if self.left["expire"]:
+            out.append(("expire", self.expire))
+        if self.down:
+            return out
+        if self.script:
+            out += [("change", self.change)] * 2
+        if len(self.policy) > 1:
+            out.append(("policy", self.next_policy))
+        head = self.channel()[-1]
+        earlier = {g["version_id"] for g in self.channel()[1:] if g["version_id"] and g["kind"] != "withdraw"} - {head["version_id"]}
+        if self.left["rollback"] and earlier:
+            out.append(("rollback", self.roll_back))
+        if self.left["withdraw"] and "b" in self.words(head["version_id"]).values():
+            out.append(("withdraw", self.withdraw_b))
+        if self.left["tick"]:
+            out.append(("tick", lambda: self.put(self.rng.choice(PARTS))))
+        if self.left["force"]:
+            out.append(("force", lambda: self.put("p0", 1)))
+        if self.left["lose"] and self.rng.random() < 0.3:
+            out.append(("lose", self.lose))
+        if self.left["fail"]:
+            out.append(("fail", self.fail))
+        return out
+
+    def expire(self) -> None:
+        self.clock.ns += 20_000_000_000
+        self.note("every lease runs out")
+
+    def change(self) -> None:
+        number, word = self.script.pop(0)
+        self.upstream.words[PARTS[number]] = word
+        self.put(PARTS[number])
+        self.note(f"upstream: {PARTS[number]} is now {word!r}")
+
+    def next_policy(self) -> None:
+        self.policy.pop(0)
+        self.denied = set(self.policy[0])
+        self.owed_ticks = True
+        self.note(f"policy denies {sorted(self.denied)}")
+
+    def roll_back(self) -> None:
+        try:
+            rollback(self.eye, DATASET, None, "test")
+        except KfmError as error:
+            self.note(f"rollback refused: {error.happened}")
+            return
+        self.owed_ticks = True
+        self.note("rollback")
+
+    def withdraw_b(self) -> None:
+        words = self.words(self.channel()[-1]["version_id"])
+        withdraw(self.eye, DATASET, next(p for p, w in words.items() if w == "b"), "test")
+        self.owed_ticks = True
+        self.note("withdrawal of 'b'")
+
+    def fail(self) -> None:
+        self.upstream.fail_next = True
+        self.note("the next step will fail")
+
+    def lose(self) -> None:
+        """The store is gone; workers of the old epoch may still write files."""
+        self.eye.store.abandon()
+        for suffix in ("", "-wal", "-shm"):
+            path = Path(f"{self.epoch_file}{suffix}")
+            if path.exists():
+                path.unlink()
+        self.down = True
+        self.note("store lost")
+
+    def reindex(self) -> None:
+        """In two actions, as the model has it: first the void generations, then the rebuilt store in a new epoch."""
+        names = datasets_with_evidence(self.eye)
+        epoch = 1 + known_epoch(self.eye, names)
+        void_all(self.eye, names, epoch)
+        self.note("reindex: void generation")
+        for _ in range(self.rng.randrange(3)):
+            self.step_zombie()
+        self.epoch_file = self.folder / "ledger" / f"s{epoch}.sqlite"
+        self.eye = self.open_world()
+        rebuild(self.eye, names, epoch)
+        self.eye.store.abandon()
+        self.eye = self.open_world()
+        self.down = False
+        self.owed_ticks = True
+        self.note("reindex: store rebuilt")
+
+    def step_zombie(self) -> None:
+        w = self.rng.randrange(2)
+        if self.workers[w] is not None:
+            self.step(w)
+
+    # ---- schedules ------------------------------------------------------------------------------------------------------
+    def explore(self) -> None:
+        """Random actions until the budget is used, then to rest."""
+        for _ in range(400):
+            if self.down and self.rng.random() < 0.3:
+                self.reindex()
+                continue
+            actions = self.world_actions()
+            if actions and self.rng.random() < self.scenario.get("rate", 0.12):
+                kind, action = self.rng.choice(actions)
+                if kind in self.left:
+                    self.left[kind] -= 1
+                action()
+            elif self.rng.random() < 0.1:
+                self.relay()
+            else:
+                # Often one worker goes on for a while and the other stands still: that is what a frozen holder looks like.
+                chosen = self.rng.randrange(2)
+                busy = self.step(chosen)
+                for _ in range(self.rng.choice((0, 0, 3, 15)) if busy else 0):
+                    if not self.step(chosen):
+                        break
+                if not busy and not actions and not self.down and all(w is None for w in self.workers):
+                    break
+        if self.down:
+            self.reindex()
+        while self.script:
+            self.change()
+        self.rest()
+        if self.owed_ticks:
+            self.owed_ticks = False
+            for partition in PARTS:
+                self.put(partition)
+            self.rest()
+        self.check_rest()
+
+    def rest(self) -> None:
+        """Fair execution until nothing can act; a frozen worker's lease runs out first."""
+        idle = 0
+        for _ in range(2000):
+            moved = [self.step(w) for w in (0, 1)]
+            idle = 0 if any(moved) else idle + 1
+            if idle == 3:
+                self.clock.ns += 20_000_000_000
+            if idle > 6:
+                break
+        else:
+            raise Violation(10, "the workers never come to rest")
+        need(all(w is None for w in self.workers), 10, "a process waits for ever")
+        self.relay()
+
+    def close(self) -> None:
+        for worker in self.workers:
+            if worker is not None:
+                self.graveyard.append(worker[1])
+                worker[0].store.abandon()
+        if not self.down:
+            self.eye.store.abandon()
+
+
+def run(scenario: str, seed: int) -> tuple[int, str, list[str]] | None:
+    """None when every invariant holds on this schedule, else (number, sentence, trace)."""
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # crashes here are of processes, so the disk may be a fast one
+    folder = Path(tempfile.mkdtemp(prefix="kfm-model-", dir=memory))
+    explorer = None
+    try:
+        explorer = Explorer(folder, SCENARIOS[scenario], seed)
+        explorer.explore()
+        return None
+    except Violation as broken:
+        return broken.args[0], broken.args[1], explorer.trace if explorer else []
+    finally:
+        if explorer is not None:
+            with contextlib.suppress(Exception):
+                explorer.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--scenario", action="append", choices=list(SCENARIOS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0)
+    args = parser.parse_args()
+    for name in args.scenario or SCENARIOS:
+        for seed in range(args.first, args.first + args.seeds):
+            found = run(name, seed)
+            if found is not None:
+                print(f"{name}, seed {seed}: invariant {found[0]}: {found[1]}")
+                for number, label in enumerate(found[2], 1):
+                    print(f"  {number:3} {label}")
+                return 1
+    print("every invariant holds on every schedule")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

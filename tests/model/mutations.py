@@ -1,0 +1,115 @@
+"""The model's seeded mistakes, made in the real engine: (file, text, replacement) and a scenario in which each matters."""
+
+MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
+    "no_fence": (
+        "expiry",
+        [
+            (
+                "store/sqlite.py",
+                "    def check(self, *tokens: Token) -> None:\n        for token in tokens:",
+                "    def check(self, *tokens: Token) -> None:\n        for token in ():",
+            )
+        ],
+    ),
+    "epochless": (
+        "failure",
+        [
+            (
+                "update.py",
+                "        if rejected is not None:\n",
+                "        rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)\n"
+                "        if any(r.ended_at and r.base_version == head.version_id for r in rows):\n"
+                '            return "journal is finished", "", 0\n'
+                "        if rejected is not None:\n",
+            )
+        ],
+    ),
+    "ack_early": (
+        "crashes",
+        [
+            (
+                "update.py",
+                "    tx.jobs.start(job)\n",
+                "    tx.jobs.start(job)\n    tx.jobs.ack(target.dataset_id, target.partition, target.win)\n",
+            )
+        ],
+    ),
+    "noop_any_key": (
+        "a-b-a-b",
+        [
+            (
+                "update.py",
+                "        if head.version_id is None:\n            return False\n",
+                "        rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)\n"
+                '        if any(r.state == "COMMITTED" for r in rows):\n            return True\n',
+            )
+        ],
+    ),
+    "project_early": (
+        "a-b-a, faults",
+        [
+            (
+                "promote.py",
+                "            made = self._star()\n",
+                "            early = b'{\"kfm:generation\":%d}' % self.row.intent\n"
+                '            self.world.publisher.update_metadata(f"catalog/dcat/{self.row.dataset_id}.json", early)\n'
+                "            made = self._star()\n",
+            )
+        ],
+    ),
+    "deliver_early": (
+        "a-b-a-b",
+        [
+            (
+                "promote.py",
+                "        if found is None:\n            continue  # not committed yet\n        if found.run_id == row.run_id:",
+                "        if found is None or found.run_id == row.run_id:",
+            ),
+            ("promote.py", 'state = "delivered" if found.run_id == row.run_id else "dropped"', 'state = "delivered"'),
+        ],
+    ),
+    "replace_gen": (
+        "reindex",
+        [
+            (
+                "channel.py",
+                "        return self._zone.create(self.path(predicate.generation), signed)",
+                "        self._zone.remove(self.path(predicate.generation))\n        return self._zone.create(self.path(predicate.generation), signed)",
+            )
+        ],
+    ),
+    "lineage_late": (
+        "a-b-a, faults",
+        [
+            ("promote.py", "        wal.commit(rows)\n", "        wal.commit()\n        self.late = rows\n"),
+            ("promote.py", '            yield "★"\n', '            yield "★"\n            self.world.store.transaction(self.late)\n'),
+        ],
+    ),
+    "early_read": (
+        "a-b-a, quick",
+        [
+            (
+                "update.py",
+                '                yield "upstream captured"\n',
+                "                self.early = self.world.store.transaction(lambda tx: self.world.channel(self.target.dataset_id).head(tx))\n"
+                '                yield "upstream captured"\n',
+            ),
+            (
+                "update.py",
+                "        head = world.channel(target.dataset_id).head(tx)  # inside the transaction, after the look for open intents\n",
+                "        head = self.early\n",
+            ),
+        ],
+    ),
+    "unsealed": (
+        "a-b-a, faults",
+        [
+            (
+                "promote.py",
+                "        self.receipts_digest = seal(self.world, row, wal.records)\n",
+                '        self.receipts_digest = "sha256:" + "0" * 64\n',
+            ),
+            ("promote.py", '            yield "★"\n', '            yield "★"\n            seal(self.world, self.row, self.wal.records)\n'),
+        ],
+    ),
+}
