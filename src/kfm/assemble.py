@@ -10,7 +10,7 @@ from kfm.channel import version_kept_out
 from kfm.clock import rfc3339
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
 from kfm.errors import Fenced, IntegrityError
-from kfm.gates.base import Evidence, denied, judge_all
+from kfm.gates.base import Evidence, judge_all
 from kfm.model import ids
 from kfm.raw import parse_checksums
 from kfm.store.base import Generation, LedgerRow, Token
@@ -20,7 +20,7 @@ from kfm.world import Outcome, World
 if TYPE_CHECKING:
     from kfm.update import Steps, _Update
 
-__all__ = ["assemble", "evidence_of", "judge"]
+__all__ = ["assemble", "candidate_path", "evidence_of", "judge"]
 
 
 def assemble(work: "_Update", wal: Wal, result: TransformResult) -> "Steps":
@@ -305,6 +305,3 @@ def _told(work: "_Update", row: LedgerRow, reasons: list[dict[str, Any]], result
     return work.outcome(
         row.state, row.reason, exit_code=code, reasons=plain, remedy=remedy, names=names, version_id=row.version_id, **numbers
     )
-
-
-__all__ += ["candidate_path", "denied"]

@@ -12,13 +12,13 @@ from kfm.model.ledger import LedgerRow
 from kfm.promote import projected_generation, tick, void
 from kfm.raw import render_raw
 from kfm.receipts import pretty
-from kfm.reindex import ledger_row
+from kfm.reindex import ledger_row, void_all
 from kfm.runfiles import pack_noops
 from kfm.verify import Verified, verify_dataset
 from kfm.wal import check_chain
 from kfm.world import World
 
-__all__ = ["examine"]
+__all__ = ["examine", "mend_ledger"]
 
 DISK_FLOOR = 64 << 20
 
@@ -57,13 +57,26 @@ def _ledger(world: World, found: _Findings, fix: bool) -> None:
         found.add("ledger.damaged", f"run {run_id}", "the row does not match its checksum", "Run `kfm doctor --fix`.", fix)
 
 
+def mend_ledger(world: World, dataset_id: str) -> list[str]:
+    """Before a run: set aside damaged rows among the newest of this dataset; returns their run ids."""
+    bad = world.store.read(lambda tx: tx.runs.damaged(dataset_id, limit=64))
+    for raw in bad:
+        _set_aside_row(world, raw, str(raw["run_id"]), dataset_id)
+    return [str(raw["run_id"]) for raw in bad]
+
+
 def _set_aside_row(world: World, raw: dict[str, Any], run_id: str, dataset_id: str) -> None:
-    """Keep the damaged row in ledger/quarantine, then put in its place what the evidence says."""
+    """Keep the damaged row in ledger/quarantine, then put in its place what the evidence says.
+
+    A run that is in no channel may have named the next generation, and its row can no longer say so: a void one takes the number.
+    """
     world.root.create(
         f"ledger/quarantine/row-{run_id}-{rfc3339(world.clock.now()).replace(':', '')}.json", pretty({k: str(v) for k, v in raw.items()})
     )
     made = world.store.read(lambda tx: {g.run_id: g.generation for g in tx.index.generations(dataset_id) if g.kind == "promote"})
     row = ledger_row(world, dataset_id, run_id, made)
+    if run_id not in made:
+        void_all(world, [dataset_id], world.store.epoch)
 
     def swap(tx: Any) -> None:
         tx.runs.delete(run_id)
@@ -99,7 +112,8 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
     if fix:
         tick(world, dataset_id)
         pack_noops(world, dataset_id)
-        render_raw(world.data, dataset_id, world.publisher.update_metadata)
+        if any(True for _ in world.data.names(f"raw/{dataset_id}/captures")):
+            render_raw(world.data, dataset_id, world.publisher.update_metadata)
     bytes_ = Verified()
     verify_dataset(world, dataset_id, bytes_)
     for problem in bytes_.problems:

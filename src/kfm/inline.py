@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+from kfm.doctor import mend_ledger
 from kfm.errors import Fenced, KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.promote import promote, tick
@@ -55,6 +56,10 @@ def run_target(
     if wait_s <= 0 and not world.store.read(lambda tx: tx.leases.is_free(target.partition_lease)):
         raise _held(target.partition_lease)
     world.data.sweep()  # type: ignore[attr-defined]
+    for run_id in mend_ledger(world, target.dataset_id):
+        world.log(target.dataset_id).say(
+            "ledger.damaged", stage="idempotency", level="warning", damaged_run=run_id, kept="ledger/quarantine"
+        )
     world.store.transaction(lambda tx: tx.jobs.put(target.dataset_id, target.partition, target.win, forced=int(forced), reason=reason))
     patience = _Patience(wait_s, target.partition_lease)
     last: Outcome | None = None

@@ -22,7 +22,7 @@ from kfm.model import ids
 from kfm.model.plan import Plan, SourceRef, Step, plan_hash
 from kfm.quarantine import keep_capture, keep_rows
 from kfm.raw import capture_files, render_raw
-from kfm.receipts import receipt_path
+from kfm.receipts import finish, receipt_path
 from kfm.runlog import RunLog
 from kfm.store.base import Generation, HeadKey, LedgerRow, NoopRow, Token
 from kfm.wal import Wal
@@ -204,9 +204,13 @@ class _Update:
             self.release()
             return self.outcome("FAILED", error.happened, exit_code=error.exit_code or 1, remedy=error.remedy)
         self.row = row
-        if not self.log.run_id:
-            self.log.bind(row.run_id)
-        self._close_log("FAILED", error.happened, level="error", code=getattr(error, "code", type(error).__name__), remedy=error.remedy)
+        try:
+            if not self.log.run_id:
+                self.log.bind(row.run_id)
+            self._close_log("FAILED", error.happened, level="error", code=getattr(error, "code", type(error).__name__), remedy=error.remedy)
+            finish(world, row.run_id)
+        except (KfmError, OSError):
+            pass  # a full disk has no room for a receipt; the ledger has the word, and every tick writes what is missing
         return self.outcome("FAILED", error.happened, exit_code=error.exit_code, remedy=error.remedy)
 
     def _close_log(self, state: str, reason: str, level: str = "info", artifacts: int = 0, **fields: Any) -> None:

@@ -69,6 +69,14 @@ def guard(work: Any, parsed: Any) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader went away: nothing more to say
         return 0
+    except OSError as error:
+        failure = KfmError(
+            f"The system refused an operation: {error.strerror or error}{f' ({Path(error.filename).name})' if error.filename else ''}.",
+            expected="a readable and writable workspace with space left",
+            remedy="Mend that, then run again: nothing is lost.",
+        )
+        failure.__cause__ = error
+        return fail(failure, parsed.json, getattr(parsed, "verbose", False))
     finally:
         signal.signal(signal.SIGTERM, previous)
 

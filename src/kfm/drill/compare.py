@@ -8,7 +8,7 @@ from kfm.attest import unwrap
 from kfm.clock import SystemClock
 from kfm.drill.copies import Bench
 from kfm.errors import KfmError
-from kfm.store.base import LedgerRow
+from kfm.store.base import LedgerRow, WalRecord
 from kfm.store.locks import LockFolder
 from kfm.store.sqlite import SqliteStore
 from kfm.wal import check_chain, fold
@@ -152,7 +152,7 @@ def step_in_progress(ledger: Path, name: str, dataset_id: str) -> str:
         return "discover"
     try:
         rows: list[LedgerRow] = store.read(lambda tx: tx.runs.recent(dataset_id, 10_000))
-        records = [r for row in rows for r in store.read(lambda tx, row=row: tx.runs.journal(row.wal_id))]  # type: ignore[misc]
+        records: list[WalRecord] = [r for row in rows for r in store.read(lambda tx, row=row: tx.runs.journal(row.wal_id))]  # type: ignore[misc]
     finally:
         store.close()
     records.sort(key=lambda r: (r.ts, r.seq))

@@ -177,7 +177,8 @@ def _kill_connector(copy: Path, dataset_id: str, point: Point) -> str:
     """Stop the connector after its call, then kill everything: while it stands still its parent waits."""
     log, start = _aside(copy, "kill"), _aside(copy, "python")
     order = f"{point.call}:signal=SIGSTOP:when={point.nth}"
-    line = trace.tracing(log, [sys.executable], calls=[point.call, "clone", "clone3", "fork", "vfork", "execve"], inject=order)
+    calls = [point.call, "clone", "clone3", "fork", "vfork", "execve"]
+    line = trace.tracing(log, [sys.executable], follow=point.role != "connector", calls=calls, inject=order)
     line.insert(1, "-D")  # the tracer stands aside: the connector must stay a child of its parent
     start.write_text("#!/bin/sh\nexec " + " ".join(f"'{word}'" for word in line) + ' "$@"\n')
     start.chmod(0o755)

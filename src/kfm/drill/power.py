@@ -37,7 +37,7 @@ class Cut:
     after: str  # the call it comes after
     names_kept: bool
     store: Path
-    files: dict[str, Path | None | str]
+    files: dict[str, Path | str | None]
 
     def __str__(self) -> str:
         return f"after {self.after}, names {'kept' if self.names_kept else 'lost'}"
@@ -182,7 +182,7 @@ def cuts(log: Path, copy: Path, record: Path, seed: Path, store_file: str) -> li
     ]
 
 
-def _bytes(node: Node, synced: frozenset[int], final: dict[int, Path]) -> Path | None | str:
+def _bytes(node: Node, synced: frozenset[int], final: dict[int, Path]) -> Path | str | None:
     """The bytes of a node at the cut: a file that holds them, '' for none, None for a folder."""
     if node.folder:
         return None

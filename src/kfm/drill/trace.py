@@ -69,7 +69,8 @@ def tracing(log: Path, command: Sequence[str], *, follow: bool = True, calls: Se
     """The command line that runs `command` under strace."""
     wanted = sorted(calls or {*POINTS, *_PROCESSES, "openat", "open", "creat"})
     line = ["strace", "-qq", "-y", "-s", "0", "-o", str(log), "-e", f"trace={','.join(wanted)}"]
-    line += ["-f", "--seccomp-bpf"] if follow else []
+    line += ["-f"] if follow else []
+    line += ["--seccomp-bpf"] if follow and not inject else []  # faster, but signals injected at such a stop are lost
     line += ["-e", f"inject={inject}"] if inject else []
     return [*line, "--", *command]
 
@@ -186,21 +187,23 @@ def masked(path: str, copy: str) -> str:
 def list_points(log: Path, copy: Path) -> tuple[list[Point], list[Point]]:
     """(points that can be aimed at, others) of a pass, in the order they happened."""
     calls = list(parse(log))
-    names, count = roles(calls), Counter[tuple[int, str]]()
-    first: dict[tuple[str, str, int], str] = {}  # (process, call, n) -> the role that gets there first
-    aimed: list[Point] = []
-    others: list[Point] = []
+    names, count = roles(calls), Counter[tuple[str, str]]()
+    found: list[Point] = []
     inside = str(copy) + "/"
     for call in calls:
         if call.name not in POINTS:
             continue
-        count[call.tid, call.name] += 1
-        role, nth = names.get(call.tid, "unknown"), count[call.tid, call.name]
-        first.setdefault((role.partition("/")[0], call.name, nth), role)
-        if (call.result is not None and call.result < 0) or not any((p + "/").startswith(inside) for p in call.paths):
-            continue
-        point = Point(role, call.name, nth, masked(call.paths[-1], str(copy)))
-        # Of the run only the main thread is traced; of a connector all threads are, and the first one to get there is met.
-        fair = role == "run" or (role.partition("/")[0] == "connector" and first["connector", call.name, nth] == role)
-        (aimed if fair else others).append(point)
-    return aimed, others
+        role = names.get(call.tid, "unknown")
+        count[role, call.name] += 1
+        failed = call.result is not None and call.result < 0  # it counts, but changes nothing
+        if not failed and any((p + "/").startswith(inside) for p in call.paths):
+            found.append(Point(role, call.name, count[role, call.name], masked(call.paths[-1], str(copy))))
+    return [p for p in found if _fair(p, count)], [p for p in found if not _fair(p, count)]
+
+
+def _fair(point: Point, count: "Counter[tuple[str, str]]") -> bool:
+    """Main threads are traced alone. For another one the whole connector is, and no other thread may ever get as far."""
+    if point.role in ("run", "connector"):
+        return True
+    rivals = [n for (role, call), n in count.items() if role.startswith("connector") and role != point.role and call == point.call]
+    return point.role.startswith("connector/thread-") and all(n < point.nth for n in rivals)

@@ -15,7 +15,7 @@ import msgspec
 
 from kfm import canonical
 from kfm.clock import Clock, rfc3339
-from kfm.errors import Fenced, IntegrityError, UsageError
+from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
 from kfm.model import ids
 from kfm.store.base import Generation, HeadKey, JobRow, LedgerRow, NoopRow, OutboxRow, Token, WalRecord
 from kfm.store.committer import Committer, Ticket
@@ -237,10 +237,10 @@ class RunView(_View):
     def recent(self, dataset_id: str | None = None, limit: int = 1000) -> list[LedgerRow]:
         return [_ledger_row(r) for r in self._all("run_list", dataset_id=dataset_id, limit=limit)]
 
-    def damaged(self) -> list[dict[str, Any]]:
-        """Ledger rows whose checksum does not match, as they are."""
+    def damaged(self, dataset_id: str | None = None, limit: int = -1) -> list[dict[str, Any]]:
+        """Ledger rows whose checksum does not match, as they are; newest first, `limit` -1 looks at all."""
         bad: list[dict[str, Any]] = []
-        for raw in self._all("run_list", dataset_id=None, limit=-1):
+        for raw in self._all("run_list", dataset_id=dataset_id, limit=limit):
             try:
                 _ledger_row(raw)
             except IntegrityError:
@@ -433,7 +433,7 @@ class SqliteStore:
             db.execute("pragma synchronous = full")
             db.execute("pragma foreign_keys = on")
         except sqlite3.DatabaseError as error:
-            raise _damaged(self.path, error) from error
+            raise _store_error(self.path, error) from error
         return db
 
     def _migrate(self) -> None:
@@ -570,11 +570,13 @@ class SqliteStore:
         os.close(self._turnstile)
 
 
-def _store_error(path: Path, error: BaseException) -> BaseException:
-    text = str(error)
-    if isinstance(error, sqlite3.OperationalError) and ("full" in text or "readonly" in text or "disk I/O" in text or "unable" in text):
-        from kfm.errors import StepFailed
+_NOT_DAMAGE = ("full", "readonly", "disk I/O", "unable to open", "locked")
 
+
+def _store_error(path: Path, error: BaseException) -> KfmError:
+    """A store that cannot be written is not a damaged one."""
+    text = str(error)
+    if isinstance(error, sqlite3.OperationalError) and any(word in text for word in _NOT_DAMAGE):
         return StepFailed(
             f"The store {path.name} could not be written: {text}.",
             expected="a writable disk with space left",

@@ -1,0 +1,101 @@
+"""The house keeps its shape: imports point down only, every module says what it is for and what it offers."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[2] / "src" / "kfm"
+LAYERS = {
+    "words": {"model", "canonical", "clock", "errors"},
+    "seams": {"zones", "store", "fetch", "publisher", "lineage", "policy", "telemetry", "connectors"},
+    "judgement": {"gates", "catalog", "story", "diff"},
+    "run": {
+        "update", "assemble", "promote", "quarantine", "attest", "receipts", "boundary", "proposal", "channel", "wal", "world", "raw",
+        "runlog", "runfiles", "verify", "reindex", "doctor", "status", "ref", "heartbeat",
+    },
+    "control": {"inline", "schedule", "backfill", "pools", "webhook", "worker", "jobs", "runners"},
+    "faces": {"cli", "reader", "console", "config", "wiring", "testing", "sample_upstream", "drill", "__main__"},
+}  # fmt: skip
+MAY = {  # layer -> layers it may look at
+    "words": {"words"},
+    "seams": {"words", "seams"},
+    "judgement": {"words", "judgement"},
+    "run": {"words", "seams", "judgement", "run"},
+    "control": {"words", "seams", "judgement", "run", "control"},
+    "faces": {"words", "seams", "judgement", "run", "control", "faces"},
+}
+MODULES = sorted(p for p in SRC.rglob("*.py") if "template" not in p.parts and p != SRC / "__init__.py")
+
+
+def part(module: str) -> str:
+    return module.split(".")[1] if module.count(".") else ""
+
+
+def layer(name: str) -> str:
+    return next((layer for layer, parts in LAYERS.items() if name in parts), "")
+
+
+def imports(path: Path) -> set[str]:
+    """Every kfm module that `path` imports, also inside functions and for types."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "kfm":
+            found |= {f"{node.module}.{a.name}" if node.module == "kfm" else node.module for a in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {a.name for a in node.names if a.name.split(".")[0] == "kfm"}
+    return found - {"kfm.__version__"}
+
+
+def own(path: Path) -> str:
+    relative = path.relative_to(SRC)
+    return relative.parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SRC)))
+def test_imports_point_down(path: Path) -> None:
+    mine = layer(own(path))
+    assert mine, f"{own(path)} belongs to no layer: add it to LAYERS"
+    for module in imports(path):
+        theirs = layer(part(module))
+        assert theirs in MAY[mine], f"{path.name} ({mine}) imports {module} ({theirs})"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SRC)))
+def test_a_seam_sees_only_words_and_itself(path: Path) -> None:
+    name = own(path)
+    if layer(name) != "seams":
+        return
+    for module in imports(path):
+        assert layer(part(module)) == "words" or part(module) == name or module.endswith(".base"), f"{path.name} imports {module}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SRC)))
+def test_only_the_wiring_names_back_ends(path: Path) -> None:
+    """The run layer meets a seam through its promise, not through a back end."""
+    if layer(own(path)) not in ("run", "control"):
+        return
+    promises = ("base", "url", "trace")
+    for module in imports(path):
+        if layer(part(module)) == "seams":
+            assert module.rsplit(".", 1)[-1] in promises, f"{path.name} imports the back end {module}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SRC)))
+def test_a_module_says_what_it_is_for_and_what_it_offers(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree), "a module opens with one sentence on what it is for"
+    if path.name in ("__init__.py", "__main__.py"):
+        return
+    assert any(isinstance(n, ast.Assign) and any(getattr(t, "id", "") == "__all__" for t in n.targets) for n in tree.body), "no __all__"
+
+
+def test_no_other_line_asks_whether_it_is_a_dry_run() -> None:
+    """Dry run is a wiring: outside the faces nothing branches on it."""
+    for path in MODULES:
+        if layer(own(path)) == "faces":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.If):
+                names = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node.test)}
+                assert "dry_run" not in names, f"{path.name}:{node.lineno}"
