@@ -9,7 +9,7 @@ from kfm import canonical
 from kfm.channel import version_kept_out
 from kfm.clock import rfc3339
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
-from kfm.errors import Fenced, IntegrityError
+from kfm.errors import Fenced, IntegrityError, StepFailed
 from kfm.gates.base import Evidence, judge_all
 from kfm.model import ids
 from kfm.raw import parse_checksums
@@ -114,6 +114,12 @@ def _merged(work: "_Update", wal: Wal, result: TransformResult, base: str | None
     merge = target.entry.merge
     if merge == "replace" and target.win:
         merge = "upsert"  # a window is a piece of the whole, never the whole
+        if not target.entry.business_key and base is not None:
+            raise StepFailed(
+                f"{target.dataset_id} has no business key, so the rows of a window cannot find their places.",
+                expected="business_key in the registry entry",
+                remedy="Add it, or run without --window.",
+            )
     if base is None or merge == "replace":
         return own, result
     kept = {
@@ -136,7 +142,9 @@ def _upserted(
     name = target.artifact
     if name not in kept:
         return {**kept, **own}, result
+    since, _, until = target.win.partition("/")
     job = TransformJob(
+        kind="merge",
         dataset_id=target.dataset_id,
         format=target.entry.source.format,
         inputs=(
@@ -145,6 +153,9 @@ def _upserted(
         ),
         schema=result.schema,
         business_key=target.entry.business_key,
+        time_column=target.entry.source.time_column,
+        since=since or None,
+        until=until or None,
         artifact=name,
     )
     with world.data.scratch() as scratch:

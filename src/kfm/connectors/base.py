@@ -34,6 +34,7 @@ class InputFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything a transform may depend on: the same job over the same bytes gives the same artifact, byte for byte."""
 
+    kind: Literal["transform", "merge"] = "transform"  # merge: inputs are the tables base and part
     dataset_id: str
     format: Literal["csv", "json", "geojson"]
     inputs: Annotated[tuple[InputFile, ...], msgspec.Meta(min_length=1)]

@@ -85,11 +85,10 @@ def main() -> None:
 
 def _outcome(order: _Order, wire: _Wire) -> dict[str, Any]:
     try:
-        from kfm.connectors.transform import transform  # heavy, and under the memory limit
+        from kfm.connectors.transform import perform  # heavy, and under the memory limit
 
         guard.close_ways_out(Path(order.scratch))
-        result = transform(order.job, Path(order.scratch), emit=wire.send, fetch=wire.fetch)
-        return {"op": "done", "result": result}
+        return {"op": "done", "result": perform(order.job, Path(order.scratch), emit=wire.send, fetch=wire.fetch)}
     except Refused as refused:
         return {"op": "refused", **msgspec.to_builtins(refused.refusal)}
     except MemoryError:

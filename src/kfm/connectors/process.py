@@ -62,7 +62,7 @@ def run_transform(
 
 def run_inline(job: TransformJob, scratch: Path, *, fetch: Fetch | None = None, on_event: OnEvent | None = None) -> TransformResult:
     """Run `job` in this process without any isolation, for tests of connectors; the bytes are the same."""
-    from kfm.connectors.transform import transform  # heavy: only who asks for it pays
+    from kfm.connectors.transform import perform  # heavy: only who asks for it pays
 
     def fetch_path(url: str) -> Path:
         answer = _fetched(fetch, url)
@@ -71,7 +71,7 @@ def run_inline(job: TransformJob, scratch: Path, *, fetch: Fetch | None = None, 
         return Path(answer["path"])
 
     try:
-        return transform(job, scratch.resolve(), emit=on_event or _ignore, fetch=fetch_path)
+        return perform(job, scratch.resolve(), emit=on_event or _ignore, fetch=fetch_path)
     except Refused as refused:
         raise CaptureRefused(refused.refusal) from None
 

@@ -40,7 +40,7 @@ from kfm.connectors.values import (
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Column
 
-__all__ = ["Context", "transform"]
+__all__ = ["Context", "perform", "transform"]
 
 _SAMPLE = 10_000  # records looked at before the first pass when no schema is given
 _LATITUDE, _LONGITUDE = {"lat", "latitude"}, {"lon", "lng", "longitude"}
@@ -70,6 +70,15 @@ class Context:
         if url not in self._fetched:
             self._fetched[url] = self._fetch(url)
         return self._fetched[url]
+
+
+def perform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], fetch: Callable[[str], Path]) -> TransformResult:
+    """Do what the job asks for."""
+    if job.kind == "merge":
+        from kfm.connectors.merge import merge
+
+        return merge(job, scratch)
+    return transform(job, scratch, emit=emit, fetch=fetch)
 
 
 def transform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], fetch: Callable[[str], Path]) -> TransformResult:

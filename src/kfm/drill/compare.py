@@ -38,13 +38,14 @@ class Left:
         return len({name.split("/")[3] for name in self.files if name.startswith("data/processed/")})
 
 
-def look(copy: Path, bench: Bench) -> Left:
-    """Sweep as `kfm doctor` does, then look at everything."""
+def look(copy: Path, bench: Bench, *, sweep: bool = True) -> Left:
+    """Look at everything; `sweep` first as `kfm doctor --fix` does, for a killed run may leave temporary files to the next."""
     data = copy / bench.zones
-    for zone in (data, copy):
-        LocalZone(zone).sweep()
-    for lock in LockFolder((copy / bench.store_file).parent / "locks").stale_files():
-        lock.unlink()
+    if sweep:
+        for zone in (data, copy):
+            LocalZone(zone).sweep()
+        for lock in LockFolder((copy / bench.store_file).parent / "locks").stale_files():
+            lock.unlink()
     rows, jobs = _ledger(copy / bench.store_file, bench.dataset_id)
     return Left(
         files={

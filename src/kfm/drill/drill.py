@@ -17,9 +17,9 @@ from kfm.drill.trace import Point, list_points, strace_works
 from kfm.errors import StepFailed
 from kfm.wiring import Workspace
 
-__all__ = ["DEFAULT_POINTS", "Failure", "Group", "Report", "drill"]
+__all__ = ["DEFAULT_POINTS", "Drill", "Failure", "Group", "Order", "Report", "drill"]
 
-DEFAULT_POINTS = 128
+DEFAULT_POINTS = 140
 _ATTEMPTS = 3  # calls of other threads may shift; a point that is missed three times is a failure
 _ALWAYS = {"link", "linkat", "rename", "renameat", "renameat2", "fsync", "syncfs"}
 Told = Callable[[str, int, int], None]
@@ -87,7 +87,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class _Order:
+class Order:
     """One point and how to get there: `kill` leaves a killed copy and says why it could not."""
 
     group: str
@@ -95,7 +95,9 @@ class _Order:
     kill: Callable[[Path], str]
 
 
-class _Drill:
+class Drill:
+    """One drill: what runs uninterrupted, the points, and the killing."""
+
     def __init__(self, where: Bench, jobs: int, told: Told) -> None:
         self.bench, self.jobs, self.told = where, jobs, told
         self.report = Report(where.dataset_id)
@@ -129,7 +131,7 @@ class _Drill:
             self._uninterrupted(lambda copy: passes.run(copy, self.bench.dataset_id), self._copy())
 
     # ---- the points --------------------------------------------------------------------------------------------------
-    def journal(self) -> list[_Order]:
+    def journal(self) -> list[Order]:
         copy, commits = self._copy(), []
 
         def run(copy: Path) -> passes.Ended:
@@ -147,10 +149,10 @@ class _Drill:
             orders.append(self._commit_order("after", number, f"after {said or f'commit {number}'}"))
         return self._group("between records", orders)
 
-    def _commit_order(self, side: str, number: Any, name: str) -> _Order:
-        return _Order("between records", name, lambda copy: passes.kill_at_commit(copy, self.bench.dataset_id, f"{side}:{number}"))
+    def _commit_order(self, side: str, number: Any, name: str) -> Order:
+        return Order("between records", name, lambda copy: passes.kill_at_commit(copy, self.bench.dataset_id, f"{side}:{number}"))
 
-    def calls(self) -> tuple[list[_Order], list[_Order]]:
+    def calls(self) -> tuple[list[Order], list[Order]]:
         """(those that are always tried, the others)"""
         copy = self._copy()
         logs: list[Path] = []
@@ -168,10 +170,10 @@ class _Drill:
         first = [p for p in aimed if p.call in _ALWAYS and not p.path.startswith(self.bench.store_file)]
         return [orders[p] for p in first], [orders[p] for p in aimed if p not in set(first)]
 
-    def _call_order(self, point: Point) -> _Order:
-        return _Order("system calls", str(point), lambda copy: passes.kill_at_call(copy, self.bench.dataset_id, point))
+    def _call_order(self, point: Point) -> Order:
+        return Order("system calls", str(point), lambda copy: passes.kill_at_call(copy, self.bench.dataset_id, point))
 
-    def cuts(self) -> list[_Order]:
+    def cuts(self) -> list[Order]:
         copy, made = self._copy(), []
 
         def run(copy: Path) -> passes.Ended:
@@ -184,20 +186,20 @@ class _Drill:
         found = power.cuts(log, copy, record, self.bench.seed, self.bench.store_file)
         return self._group("power cut", [self._cut_order(cut) for cut in found])
 
-    def _cut_order(self, cut: power.Cut) -> _Order:
+    def _cut_order(self, cut: power.Cut) -> Order:
         def kill(copy: Path) -> str:
             shutil.rmtree(copy)
             power.rebuild(cut, copy, self.bench.store_file)
             return ""
 
-        return _Order("power cut", str(cut), kill)
+        return Order("power cut", str(cut), kill)
 
-    def _group(self, name: str, orders: list[_Order]) -> list[_Order]:
+    def _group(self, name: str, orders: list[Order]) -> list[Order]:
         self.report.groups[name] = Group(name, listed=len(orders))
         return list(orders)
 
     # ---- killing -----------------------------------------------------------------------------------------------------
-    def run_all(self, orders: Sequence[_Order]) -> None:
+    def run_all(self, orders: Sequence[Order]) -> None:
         with ThreadPoolExecutor(self.jobs) as pool:
             for number, (order, fired, failure) in enumerate(pool.map(self._one, orders), 1):
                 group = self.report.groups[order.group]
@@ -208,7 +210,7 @@ class _Drill:
                     self.report.failures.append(failure)
                 self.told(order.group, number, len(orders))
 
-    def _one(self, order: _Order) -> tuple[_Order, bool, Failure | None]:
+    def _one(self, order: Order) -> tuple[Order, bool, Failure | None]:
         why = ""
         for _ in range(_ATTEMPTS):
             copy = self._copy()
@@ -220,7 +222,7 @@ class _Drill:
                 self._clear(copy)
         return order, False, Failure(order.name, "none", "to be killed there", why, order.group)
 
-    def _resumed(self, order: _Order, copy: Path) -> Failure | None:
+    def _resumed(self, order: Order, copy: Path) -> Failure | None:
         """Run the same command until it ends, then compare."""
         ledger, aside = (copy / self.bench.store_file).parent, copy.with_name(f"{copy.name}.ledger")
         name = Path(self.bench.store_file).name
@@ -251,7 +253,7 @@ def _records(records: Any) -> str:
     return " + ".join(f"{r['seq']} {r['step_id']} {r['status']}" for r in records)
 
 
-def _spread(orders: list[_Order], most: int) -> list[_Order]:
+def _spread(orders: list[Order], most: int) -> list[Order]:
     """At most that many, evenly."""
     if most >= len(orders):
         return orders
@@ -262,26 +264,31 @@ def drill(workspace: Workspace, dataset_id: str, *, points: int | str = DEFAULT_
     """Drill one dataset. `points`: 'journal' (no strace needed), 'all', or about how many."""
     began = time.monotonic()
     with bench(workspace, dataset_id) as where:
-        work = _Drill(where, jobs or min(2, os.cpu_count() or 1), told or (lambda group, done, of: None))
+        work = Drill(where, jobs or min(2, os.cpu_count() or 1), told or (lambda group, done, of: None))
         report = work.report
         work.plain()
         if not report.failures:
             orders = work.journal()
             report.strace = "only journal points were asked for" if points == "journal" else strace_works()
             if not report.strace:
-                orders += _chosen(work, points, len(orders))
+                orders = _chosen(points, orders, *work.calls(), work.cuts())
             if not report.failures:
                 work.run_all(orders)
     report.seconds = time.monotonic() - began
     return report
 
 
-def _chosen(work: _Drill, points: int | str, taken: int) -> list[_Order]:
-    """Every sync, link and rename of the zones; the rest of the calls and the power cuts share what is left."""
-    always, others = work.calls()
-    cuts = work.cuts()
+def _chosen(points: int | str, journal: list[Order], always: list[Order], others: list[Order], cuts: list[Order]) -> list[Order]:
+    """Every commit, and every sync, link and rename of the zones; power cuts and other calls share what is left."""
     if not isinstance(points, int):
-        return always + others + cuts
-    left = max(0, points - taken - len(always))
+        return journal + always + others + cuts
+    left = points - len(journal) - len(always)
+    if left < 0:  # too few for that: some of each
+        return (
+            _spread(journal, points // 4)
+            + _spread(always, points // 4)
+            + _spread(others, points // 4)
+            + _spread(cuts, points - 3 * (points // 4))
+        )
     for_cuts = min(len(cuts), max(left // 2, left - len(others)))
-    return always[: max(0, points - taken)] + _spread(others, left - for_cuts) + _spread(cuts, for_cuts)
+    return journal + always + _spread(others, left - for_cuts) + _spread(cuts, for_cuts)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kfm.drill.trace import Call, parse
+from kfm.drill.trace import Call, masked, parse
 
 __all__ = ["Cut", "cuts", "rebuild"]
 
@@ -166,8 +166,7 @@ def cuts(log: Path, copy: Path, record: Path, seed: Path, store_file: str) -> li
     for call in parse(log):
         if not disk.apply(call) or disk.store is None:
             continue
-        where = call.paths[-1].removeprefix(str(copy) + "/")
-        said = f"commit {int(disk.store.name)}" if call.name.startswith("mkdir") else f"{call.name} {where}"
+        said = f"commit {int(disk.store.name)}" if call.name.startswith("mkdir") else f"{call.name} {masked(call.paths[-1], str(copy))}"
         for kept in (False, True):
             state = disk.state(kept)
             synced = frozenset(n.number for n in state.values() if n.synced)

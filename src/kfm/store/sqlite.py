@@ -567,7 +567,9 @@ class SqliteStore:
         self.locks.forget_all()
         self._db.close()
         self._reader.close()
-        os.close(self._turnstile)
+        if self._turnstile >= 0:
+            os.close(self._turnstile)
+            self._turnstile = -1
 
 
 _NOT_DAMAGE = ("full", "readonly", "disk I/O", "unable to open", "locked")

@@ -103,6 +103,7 @@ def test_types_and_columns_do_not_depend_on_where_the_sample_ended(made, early, 
     table = made("json", json.dumps([*rows, {"v": late, "new": 1}]))
     assert table.types == {"v": kind, "new": "integer"}
     assert made("json", json.dumps([{"v": late, "new": 1}, *rows])).types == table.types
+    assert made("json", json.dumps([*rows, {"v": late}])).types == {"v": kind}  # no new column gives the change away
 
 
 @pytest.mark.parametrize("bad", [1.5, True, "x", 2**63, {"a": 1}])
