@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp-$(shell cat requirements.lock pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: setup demo test lint bench drill lock clean
+.PHONY: setup demo test lint bench drill lock schemas clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,11 @@ bench: setup
 drill: setup
 	$(BIN)/python -m benchmarks.kill_random --rounds 200
 	$(BIN)/python -m benchmarks.drill_demo
+
+# JSON Schemas from the records, and the command reference from the parsers.
+schemas: setup
+	$(BIN)/python -m kfm.model.schemas schemas
+	$(BIN)/python -m kfm.cli.reference > docs/commands.md
 
 # Needs `uv` on the PATH; writes hashes only, never an address.
 lock:

@@ -7,6 +7,7 @@ import msgspec
 
 from kfm.clock import rfc3339
 from kfm.model import ids
+from kfm.model.receipt import Receipt, RunManifest, RunRecord, ValidationReport
 from kfm.store.base import LedgerRow, WalRecord
 from kfm.wal import fold
 from kfm.world import World
@@ -190,16 +191,16 @@ def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
     """
     folder = run_folder(row)
     files = {
-        "run_record.json": _record(world, row, records),
-        "validation_report.json": _report(row, records, world.marks),
-        "run_manifest.json": _manifest(row, records, world.marks),
+        "run_record.json": msgspec.convert(_record(world, row, records), RunRecord),
+        "validation_report.json": msgspec.convert(_report(row, records, world.marks), ValidationReport),
+        "run_manifest.json": msgspec.convert(_manifest(row, records, world.marks), RunManifest),
     }
     digests: dict[str, str] = {}
     for name, content in files.items():
         digests[name] = _once(world.data, f"{folder}/{name}", pretty(content))
     finished = row.ended_at or rfc3339(world.clock.now())
     path = _payload(records, "plan").get("receipt_path") or receipt_path(row.run_id, row.timestamp)
-    return _once(world.root, path, pretty(_receipt(world, row, records, digests, finished)))
+    return _once(world.root, path, pretty(msgspec.convert(_receipt(world, row, records, digests, finished), Receipt)))
 
 
 def _once(zone: Any, path: str, content: bytes) -> str:

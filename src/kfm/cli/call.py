@@ -14,7 +14,7 @@ from typing import Any
 from kfm.cli import COMMANDS
 from kfm.errors import KfmError, UsageError
 
-__all__ = ["Parser", "command", "emit", "fail", "interrupted"]
+__all__ = ["Parser", "command", "emit", "fail", "guard", "parser_of"]
 
 
 class Parser(argparse.ArgumentParser):
@@ -41,13 +41,18 @@ def command(name: str, args: Sequence[str]) -> int:
         hint = f"Did you mean `kfm {near[0]}`?" if near else "`kfm --help` lists the commands."
         return fail(UsageError(f"There is no command {name!r}.", expected="a kfm command", remedy=hint), False)
     module = importlib.import_module(f"kfm.cli.{COMMANDS[name][0]}")
+    parsed = parser_of(name, module).parse_args(list(args))
+    return guard(lambda: int(module.main(parsed)), parsed)
+
+
+def parser_of(name: str, module: Any) -> Parser:
+    """The parser of one command: what all share, then its own."""
     parser = Parser(prog=f"kfm {name}", description=(module.__doc__ or "").strip(), formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-w", "--workspace", type=Path, default=None, metavar="DIR", help="the workspace; default: the folder you are in")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--verbose", action="store_true", help="print readable log lines on stderr")
     module.configure(parser)
-    parsed = parser.parse_args(list(args))
-    return guard(lambda: int(module.main(parsed)), parsed)
+    return parser
 
 
 def guard(work: Any, parsed: Any) -> int:
@@ -110,7 +115,3 @@ def fail(error: KfmError, as_json: bool, verbose: bool = False) -> int:
 def emit(value: Any) -> None:
     """The `--json` result: one document on stdout."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def interrupted(code: int) -> bool:
-    return code in (130, 143)

@@ -200,7 +200,8 @@ class Drill:
 
     # ---- killing -----------------------------------------------------------------------------------------------------
     def run_all(self, orders: Sequence[Order]) -> None:
-        with ThreadPoolExecutor(self.jobs) as pool:
+        pool = ThreadPoolExecutor(self.jobs)
+        try:
             for number, (order, fired, failure) in enumerate(pool.map(self._one, orders), 1):
                 group = self.report.groups[order.group]
                 group.tried += 1
@@ -209,6 +210,8 @@ class Drill:
                 if failure is not None:
                     self.report.failures.append(failure)
                 self.told(order.group, number, len(orders))
+        finally:
+            pool.shutdown(cancel_futures=True)  # interrupted: the passes under way end, no other begins
 
     def _one(self, order: Order) -> tuple[Order, bool, Failure | None]:
         why = ""

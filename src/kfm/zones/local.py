@@ -291,7 +291,7 @@ class LocalZone:
         if not base.is_dir():
             return
         for folder, names, files in os.walk(base):
-            names.sort()
+            names[:] = sorted(n for n in names if n != ".tmp")
             for name in sorted(files):
                 yield os.path.relpath(os.path.join(folder, name), self.root)
 

@@ -1,0 +1,55 @@
+"""JSON Schemas, generated from the records themselves: `python -m kfm.model.schemas schemas/`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.model import channel, dataset, ledger, plan, receipt
+
+__all__ = ["documents", "write"]
+
+RECORDS: dict[str, type] = {
+    "config/workspace": dataset.WorkspaceConfig,
+    "config/dataset": dataset.DatasetEntry,
+    "config/updater": dataset.UpdaterConfig,
+    "model/plan": plan.Plan,
+    "model/source-ref": plan.SourceRef,
+    "model/wal-record": ledger.WalRecord,
+    "model/ledger-row": ledger.LedgerRow,
+    "model/generation": channel.GenerationPredicate,
+    "receipts/receipt": receipt.Receipt,
+    "receipts/run-record": receipt.RunRecord,
+    "receipts/run-manifest": receipt.RunManifest,
+    "receipts/validation-report": receipt.ValidationReport,
+    "artifacts/idempotency": receipt.IdempotencyState,
+    "artifacts/run-line": receipt.LogLine,
+    "telemetry/pipelines-updater-v1": receipt.TelemetryEvent,
+    "artifacts/publisher-trace-line": receipt.TraceLine,
+}
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    """File name -> schema."""
+    found = {}
+    for name, record in RECORDS.items():
+        body: dict[str, Any] = msgspec.json.schema(record)
+        found[f"{name}.json"] = {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$id": f"kfm://schemas/{name}.json",
+            "title": record.__name__,
+            **body,
+        }
+    return found
+
+
+def write(folder: Path) -> None:
+    for name, schema in documents().items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

@@ -1,0 +1,116 @@
+"""Configuration: the same in YAML and JSON, unknown keys refused with their path, no bombs, no secrets."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kfm.cli.init import make_workspace
+from kfm.config import load_dataset, load_updater, load_workspace, parse
+from kfm.errors import UsageError
+
+GOOD = {
+    "dataset_id": "toy",
+    "title": "Toy",
+    "licence": "CC0-1.0",
+    "sensitivity": "public",
+    "policy_label": "public",
+    "source": {"kind": "http_file", "url": "https://example.org/x.csv", "format": "csv"},
+    "business_key": ["id"],
+    "schema": [{"name": "id", "type": "string"}],
+}
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Path:
+    make_workspace(tmp_path, sample=False)
+    return tmp_path
+
+
+def register(ws: Path, text: str, name: str = "toy.yml") -> None:
+    (ws / "data" / "registry" / name).write_text(text)
+
+
+def test_yaml_and_json_say_the_same(ws: Path) -> None:
+    register(ws, json.dumps(GOOD), "toy.json")
+    from_json = load_dataset(ws, "toy")
+    (ws / "data" / "registry" / "toy.json").unlink()
+    register(ws, json.dumps(GOOD))  # JSON is YAML
+    assert load_dataset(ws, "toy") == from_json
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"title": 7}, "$.title"),
+        ({"surprise": 1}, "surprise"),
+        ({"source": {**GOOD["source"], "surprise": 1}}, "$.source"),
+        ({"source": {**GOOD["source"], "format": "xml"}}, "$.source.format"),
+        ({"sensitivity": "secret"}, "$.sensitivity"),
+        ({"dataset_id": "other"}, "other"),
+        ({"business_key": ["nope"]}, "nope"),
+        ({"merge": "upsert", "business_key": []}, "upsert"),
+        ({"partitions": ["a"]}, "partition"),
+        ({"source": {**GOOD["source"], "url": "https://user:pw@example.org/x.csv"}}, ""),
+        ({"source": {**GOOD["source"], "url": "https://example.org/x.csv?api_key=abcdef123"}}, "api_key"),
+        ({"source": {**GOOD["source"], "url": "ftp://example.org/x.csv"}}, ""),
+        ({"schema": [{"name": "id", "type": "string"}, {"name": "id", "type": "string"}]}, "twice"),
+    ],
+)
+def test_a_wrong_entry_is_refused_with_its_path(ws: Path, change: dict[str, object], said: str) -> None:
+    register(ws, json.dumps(GOOD | change))
+    with pytest.raises(UsageError) as refused:
+        load_dataset(ws, "toy")
+    assert said in str(refused.value)
+    assert "abcdef123" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\na: 2\n",
+        "a: {b: 1, b: 2}\n",
+        "a: &x [1]\nb: *x\n",
+        "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n",
+        "a: !!python/object/apply:os.system ['true']\n",
+        "a: [1\n",
+        "\x00",
+        "base: &b {k: 1}\nc:\n  <<: *b\n",
+        "[" * 5000,
+    ],
+)
+def test_dangerous_or_broken_yaml_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse(text.encode(), "x.yml")
+
+
+def test_an_oversized_file_is_refused() -> None:
+    with pytest.raises(UsageError, match="1 MiB"):
+        parse(b"a" * (1 << 20) + b"a", "x.yml")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nope"):
+        load_updater(tmp_path / "nope.yml")
+
+
+@pytest.mark.parametrize("text", ["format: 2\n", "lease_seconds: 0\n", "unknown: 1\n", "lease_seconds: soon\n"])
+def test_a_wrong_workspace_file_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "kfm.yml").write_text(text)
+    with pytest.raises(UsageError, match=r"kfm\.yml"):
+        load_workspace(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["licence", "sensitivity", "policy_label", "token"])
+def test_an_updater_configuration_cannot_bring_its_own_evidence(tmp_path: Path, key: str) -> None:
+    plain = {
+        "dataset_id": "toy",
+        "pipeline_version": "1",
+        "sources": [{"source_id": "s", "source_url": "https://e.org/x", "format": "csv"}],
+    }
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(plain))
+    assert load_updater(file).dataset_id == "toy"
+    file.write_text(json.dumps(plain | {key: "public"}))
+    with pytest.raises(UsageError, match=key):
+        load_updater(file)
