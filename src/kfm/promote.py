@@ -321,9 +321,8 @@ class _Promote:
             tx.leases.check(self.token)
             head = self.channel.head(tx)
             tx.runs.append(self.wal.take_riding())
-            row = tx.runs.move(
-                self.row.run_id, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now, latency_ms=_latency(self.row, now)
-            )
+            changes = {"latency_ms": _latency(self.row, now), "freshness_minutes": self._freshness(now)}
+            row = tx.runs.move(self.row.run_id, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now, **changes)
             if state == "COMMITTED":
                 self._keep_head_key(tx, row, now)
                 for other in tx.runs.open_runs(row.dataset_id):
@@ -339,6 +338,23 @@ class _Promote:
             return found
 
         self.row = world.store.transaction(done)
+
+    def _freshness(self, now: str) -> int:
+        """Minutes between the newest moment the data speaks of (else upstream's own date, else the capture) and now."""
+        import datetime as dt
+        from email.utils import parsedate_to_datetime
+
+        entry = self.world.registry(self.row.dataset_id)
+        profile = (self.wal.payload("transform") or {}).get("result", {}).get("profile", {})
+        newest = profile.get(entry.source.time_column, {}).get("max") if entry is not None and entry.source.time_column else None
+        told = msgspec.json.decode(self.row.source_metadata)[0].get("last_modified")
+        try:
+            moment = dt.datetime.fromisoformat(newest) if newest else parsedate_to_datetime(told) if told else None
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            moment = dt.datetime.fromisoformat(self.row.timestamp)
+        return max(0, int((dt.datetime.fromisoformat(now) - moment).total_seconds() // 60))
 
     def _keep_head_key(self, tx: Any, row: LedgerRow, now: str) -> None:
         etags = [s["etag"] or "" for s in msgspec.json.decode(row.source_metadata)]

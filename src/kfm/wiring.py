@@ -19,6 +19,7 @@ from kfm.connectors.base import TransformJob, TransformResult, toolchain
 from kfm.connectors.process import run_transform
 from kfm.errors import IntegrityError, UsageError
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
+from kfm.fetch.url import expand_url
 from kfm.gates.kernel import KERNEL_GATES
 from kfm.heartbeat import Heartbeat
 from kfm.model import ids
@@ -170,7 +171,8 @@ def _replay(workspace: Workspace, store: SqliteStore) -> Fetcher:
         folder = workspace.data / "raw" / row.dataset_id / "captures" / ids.capture_id({n: s["digest"] for n, s in names.items()})
         for name, source in names.items():
             if (folder / name).is_file():
-                files.setdefault(source["source_url"], folder / name)
+                since, _, until = row.win.partition("/")
+                files.setdefault(expand_url(source["source_url"], since or None, until or None, row.partition or None), folder / name)
     return ReplayFetcher(files)
 
 

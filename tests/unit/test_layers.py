@@ -99,3 +99,23 @@ def test_no_other_line_asks_whether_it_is_a_dry_run() -> None:
             if isinstance(node, ast.If):
                 names = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node.test)}
                 assert "dry_run" not in names, f"{path.name}:{node.lineno}"
+
+
+WRITERS = {"write_text", "write_bytes", "unlink", "rmdir", "mkdir", "rename", "symlink_to", "touch", "rmtree", "copyfile", "copytree"}
+FACES_OF_EFFECTS = {"runfiles.py"}  # removes the emptied folder of a packed run; its files go through the zone
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SRC)))
+def test_no_other_code_writes(path: Path) -> None:
+    """The engine writes through zones, store and publisher only; judgement and control write nothing."""
+    if layer(own(path)) not in ("run", "judgement", "control") or own(path) in ("attest",):
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if (name == "rmdir" and path.name in FACES_OF_EFFECTS) or (name == "unlink" and path.name == "doctor.py"):
+            continue
+        assert name not in WRITERS or (name == "mkdir" and path.name == "update.py"), f"{path.name}:{node.lineno} calls {name}"
+        assert name != "open", f"{path.name}:{node.lineno} opens a file"
+        assert name not in ("Popen", "system", "run") or path.name == "wiring.py", f"{path.name}:{node.lineno} starts a process"

@@ -1,0 +1,178 @@
+"""Intent before effect, read after write, lineage before commit; plans do not change unnoticed."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import Said
+
+from kfm.errors import StepFailed
+from kfm.inline import run_target
+from kfm.sample_upstream import SampleUpstream
+from kfm.wiring import open_workspace, open_world, targets_of
+from kfm.world import World
+
+Kfm = Callable[..., Said]
+QUAKES = "ks_earthquakes"
+
+
+@pytest.fixture
+def world(ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setenv("KFM_SAMPLE_UPSTREAM", sample.url)
+    with open_world(open_workspace(ws)) as found:
+        yield found
+
+
+def test_no_effect_without_a_record_that_states_the_intention(world: World, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zone writes and journal appends in one log: whatever is written was announced, durably, before."""
+    story: list[tuple[str, str]] = []
+    real_create, real_append = type(world.data)._create_all, type(world.store._tx.runs).append
+
+    def create_all(self: Any, files: Any) -> Any:
+        story.extend(("write", path) for path in files)
+        return real_create(self, files)
+
+    def append(self: Any, records: Any) -> None:
+        story.extend(("intent", r.step_id) for r in records if r.status in ("IN_PROGRESS", "PENDING"))
+        real_append(self, records)
+
+    monkeypatch.setattr(type(world.data), "_create_all", create_all)
+    monkeypatch.setattr(type(world.store._tx.runs), "append", append)
+    assert run_target(world, targets_of(open_workspace(ws), QUAKES)[0]).state == "COMMITTED"
+    needed = {"raw/": "capture", "work/ks_earthquakes/parts": "transform", "processed/": "version", "work/ks_earthquakes/runs": "lineage"}
+    writes = [path for kind, path in story if kind == "write"]
+    assert len(writes) >= 6
+    for number, (kind, path) in enumerate(story):
+        if kind == "write":
+            step = next(s for start, s in needed.items() if path.startswith(start))
+            assert ("intent", step) in story[:number], f"{path} was written before the journal spoke of {step}"
+
+
+def test_a_sink_that_loses_a_write_is_caught_before_done(world: World, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kfm.zones.local import LocalZone
+
+    real = LocalZone._link
+
+    def lose(self: Any, temp: Path, target: Path) -> bool:
+        return True if "/parts/" in str(target) else real(self, temp, target)
+
+    monkeypatch.setattr(LocalZone, "_link", lose)
+    outcome = run_target(world, targets_of(open_workspace(ws), QUAKES)[0])
+    assert (outcome.state, outcome.exit_code) == ("FAILED", 6)
+    states = {(r["step_id"], r["status"]) for r in _journal(ws)}
+    assert ("transform", "DONE") not in states and ("transform", "FAILED") in states
+
+
+def _journal(ws: Path) -> list[dict[str, Any]]:
+    archived = next((ws / "data/work" / QUAKES / "runs").rglob("wal.jsonl"), None)
+    assert archived is not None
+    return [json.loads(line) for line in archived.read_text().splitlines()]
+
+
+def test_without_lineage_nothing_is_committed(kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kfm.store.sqlite import IndexView
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise StepFailed("the lineage sink is down")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(IndexView, "put_lineage", refuse)
+        said = kfm("run", QUAKES, "--json")
+    assert said.code == 1 and said.json["runs"][0]["state"] == "FAILED"
+    assert not (ws / "data/catalog/channels" / QUAKES).exists()
+    assert kfm("get", QUAKES, "-o", str(ws.parent / "x")).code == 2, "the version is not visible"
+    assert kfm("resume", "--json").json["runs"][0]["state"] == "COMMITTED"
+
+
+def test_a_plan_that_changes_without_a_version_bump_is_refused(kfm: Kfm, monkeypatch: pytest.MonkeyPatch) -> None:
+    import msgspec
+
+    from kfm import update
+
+    kfm("run", QUAKES)
+    kfm("run", QUAKES, "--force", "--reason", "once more")
+    real = update.make_plan
+
+    def other(target: Any, inputs: Any) -> Any:
+        plan = real(target, inputs)
+        return msgspec.structs.replace(plan, steps=plan.steps[:-1])
+
+    monkeypatch.setattr(update, "make_plan", other)
+    said = kfm("run", QUAKES, "--force", "--reason", "with another plan", "--json")
+    assert said.code == 1 and "version bump" in said.json["runs"][0]["reason"] and "steps" in said.json["runs"][0]["reason"]
+
+
+def test_changed_content_is_a_new_version_with_its_own_lineage(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    kfm("run", QUAKES)
+    sample.control(QUAKES, revision=1)
+    kfm("run", QUAKES)
+    assert len([p for p in (ws / "data/processed" / QUAKES).iterdir() if p.is_dir()]) == 2
+    db = sqlite3.connect(ws / "ledger/idempotency.sqlite")
+    kinds = [r[0] for r in db.execute("select kind from lineage_edge order by kind")]
+    assert kinds == ["GENERATED", "GENERATED", "SUPERSEDES", "USED_IN", "USED_IN"]
+    rows = kfm("ledger", QUAKES, "--json").json["rows"]
+    assert all(r["latency_ms"] is not None and r["freshness_minutes"] > 0 and r["ended_at"] and r["rows_read"] for r in rows)
+
+
+def test_an_archived_journal_explains_as_the_live_one_did(kfm: Kfm, ws: Path) -> None:
+    run_id = kfm("run", QUAKES, "--json").json["runs"][0]["run_id"]
+    before = (kfm("explain", run_id, "--json").json, kfm("wal", run_id, "--json").json)
+    phases = [r["phase"] for r in before[1]["records"]]
+    assert set(phases) == {"PLAN", "EXECUTE", "UPSERT", "LINEAGE"}
+    db = sqlite3.connect(ws / "ledger/idempotency.sqlite")
+    db.execute("delete from journal")
+    db.commit()
+    db.close()
+    assert (kfm("explain", run_id, "--json").json, kfm("wal", run_id, "--json").json) == before
+    file = next((ws / "data/work" / QUAKES / "runs").rglob("wal.jsonl"))
+    file.chmod(0o644)
+    file.write_text(file.read_text().replace("capture", "Capture", 1))
+    assert kfm("wal", run_id).code == 6
+
+
+def test_a_recorded_input_replayed_gives_the_same_version(kfm: Kfm, sample: SampleUpstream) -> None:
+    first = kfm("run", QUAKES, "--json").json["runs"][0]
+    sample.control(QUAKES, mode="503")
+    again = kfm("run", QUAKES, "--upstream", "replay", "--force", "--reason", "replay", "--json").json["runs"][0]
+    assert again["state"] == "COMMITTED" and again["version_id"] == first["version_id"]
+
+
+def test_a_run_spec_is_hashed_and_recorded(kfm: Kfm, ws: Path) -> None:
+    from kfm.model.ids import spec_hash
+
+    (ws / "spec.json").write_text('{"b": 1.0,  "a": [1e2]}')
+    run_id = kfm("run", QUAKES, "--spec", str(ws / "spec.json"), "--json").json["runs"][0]["run_id"]
+    record = json.loads((ws / "data/work" / QUAKES / "runs" / run_id / "run_record.json").read_text())
+    assert record["spec_file_hash"] == spec_hash({"a": [100], "b": 1})
+    assert record["spec_hash"] == spec_hash(record["spec"]), "the expanded spec is stored beside its hash"
+
+
+def test_receipts_are_written_once(kfm: Kfm, ws: Path) -> None:
+    run_id = kfm("run", QUAKES, "--json").json["runs"][0]["run_id"]
+    path = next((ws / "receipts").rglob(f"{run_id}.json"))
+    with open_world(open_workspace(ws)) as world:
+        assert not world.root.create(str(path.relative_to(ws)), b"{}")
+    assert path.parent.relative_to(ws).parts[:2] == ("receipts", "ingest.pull_source")
+
+
+def test_old_noops_are_packed_and_keep_their_addresses(kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datetime as dt
+
+    from kfm import clock
+    from kfm.runfiles import read_run_file, run_ids
+    from kfm.zones.local import LocalZone
+
+    kfm("run", QUAKES)
+    noop = kfm("run", QUAKES, "--json").json["runs"][0]["run_id"]
+    zone = LocalZone(ws / "data")
+    before = read_run_file(zone, QUAKES, noop, "artifacts/run.jsonl")
+    real = clock.SystemClock.now
+    monkeypatch.setattr(clock.SystemClock, "now", lambda self: real(self) + dt.timedelta(days=1))
+    kfm("run", QUAKES)
+    assert not (ws / "data/work" / QUAKES / "runs" / noop).exists()
+    assert len(list((ws / "data/work" / QUAKES / "noops").iterdir())) == 1
+    assert read_run_file(zone, QUAKES, noop, "artifacts/run.jsonl") == before
+    assert noop in run_ids(zone, QUAKES)
