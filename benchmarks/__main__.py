@@ -40,7 +40,7 @@ def measure(call: Measure, rows: dict[str, float], repeat: int) -> list[Result]:
         return [failed(row, least, str(missing)) for row, least in rows.items()]
     except Exception as error:
         traceback.print_exc()
-        return [failed(row, least, f"{type(error).__name__}: {error}"[:300]) for row, least in rows.items()]
+        return [failed(row, least, peers.masked(f"{type(error).__name__}: {error}")) for row, least in rows.items()]
     assert [(r.row, r.at_least) for r in found] == list(rows.items()), "the list of rows is wrong"
     return found
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ __all__ = [
     "fresh",
     "kfm",
     "machine",
+    "masked",
     "peer",
     "run",
     "run_json",
@@ -117,9 +119,15 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, Python {platform.python_version()}"
 
 
+def masked(text: str) -> str:
+    """`text` without addresses and folders of this machine: reasons are kept in results.json."""
+    text = re.sub(r"\w+://\S+|host='[^']*'", "…", text)
+    return re.sub(r"(?<![\w.…])/(?:[^/\s'\":]+/)+", "…/", text)[:300]
+
+
 def _last_words(text: str) -> str:
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    return (lines[-1] if lines else "no output").replace(str(HERE.parent), ".")[:300]
+    return masked(lines[-1] if lines else "no output")
 
 
 def run(command: Sequence[str], *, cwd: Path | None = None, check: bool = True) -> Ran:

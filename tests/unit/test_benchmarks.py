@@ -131,6 +131,12 @@ def test_measured_children_have_no_python_variables(monkeypatch):
     assert not [k for k in peers.env() if k.startswith(("PYTHON", "KFM_"))]
 
 
+def test_reasons_name_no_address_and_no_folder_of_this_machine():
+    assert peers.masked("got /home/me/x/y.py from https://host.example/simple (host='host.example', port=443)") == (
+        "got …/y.py from … (…, port=443)"
+    )
+
+
 def test_the_peak_counts_the_process_and_its_children():
     code = "import subprocess, sys; b = b'x' * 60_000_000; subprocess.run([sys.executable, '-c', 'import time; c = b\"x\" * 90_000_000; time.sleep(0.3)'])"
     ran = peers.run_watched([sys.executable, "-c", code])

@@ -1,0 +1,48 @@
+"""docs/requirements.md is honest: every id stands in it once, and every test it names is collected."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SHARED
+
+ROOT = Path(__file__).parents[2]
+COUNTS = {"U": 62, "D": 55, "O": 51, "W": 44, "C": 62, "X": 30}
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in (ROOT / "docs" / "requirements.md").read_text().splitlines()
+    if re.match(r"\| [UDOWCX]-\d+ ", line)
+]
+
+
+def test_every_id_stands_once() -> None:
+    expected = [f"{prefix}-{number:02}" for prefix, count in COUNTS.items() for number in range(1, count + 1)]
+    assert sorted(row[0] for row in ROWS) == sorted(expected)
+
+
+@pytest.mark.needs_shared
+def test_the_ids_are_those_of_the_list() -> None:
+    listed = SHARED / "REQUIREMENTS.md"
+    if not listed.is_file():
+        pytest.skip("not run: the requirements list is not beside the repository")
+    assert sorted(row[0] for row in ROWS) == sorted(re.findall(r"^- \*\*([UDOWCX]-\d+)\*\*", listed.read_text(), re.M))
+
+
+def test_a_state_is_one_of_three_and_met_names_a_test() -> None:
+    for name, state, where, test in ROWS:
+        assert state in ("met", "not yet", "not applicable"), name
+        assert (state == "met") == bool(test), f"{name}: met names a test, nothing else does"
+        assert state != "met" or where, f"{name}: where?"
+
+
+def test_every_named_test_is_collected() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-o", "addopts="], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    collected = {line.split("[")[0] for line in done.stdout.splitlines() if "::" in line}
+    missing = {test for _, state, _, test in ROWS if state == "met"} - collected
+    assert not missing
