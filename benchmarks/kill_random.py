@@ -24,7 +24,7 @@ import msgspec
 from kfm.cli import main as kfm
 from kfm.cli.init import make_workspace
 from kfm.clock import SystemClock
-from kfm.drill.compare import Left, look
+from kfm.drill.compare import Left, journal, look
 from kfm.drill.copies import Bench
 from kfm.sample_upstream import SampleUpstream
 from kfm.store.sqlite import SqliteStore
@@ -62,7 +62,7 @@ def _start(workspace: Path, upstream: str) -> "subprocess.Popen[bytes]":
         [sys.executable, "-m", "kfm", "-w", str(workspace), "run", DATASET, "--upstream", "sample", "--json"],
         env={**os.environ, "KFM_SAMPLE_UPSTREAM": upstream},
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         start_new_session=True,
     )
 
@@ -84,13 +84,14 @@ def _round(workspace: Path, upstream: str, moment: float, later: float, found: F
     time.sleep(max(0.0, began + moment - time.monotonic()))
     found.killed += _kill(victim)
     for _ in range(_RETRIES):
-        said, _ = other.communicate(timeout=300)
+        said, talk = other.communicate(timeout=300)
         if other.returncode == 0:
             break
+        last = f"exit {other.returncode}: {(said or talk).decode(errors='replace').strip()[-300:]}"
         other = _start(workspace, upstream)
     else:
         _kill(other)
-        return f"the other process did not succeed: exit {other.returncode}: {said.decode(errors='replace')[-300:]}"
+        return f"the other process did not succeed: {last}"
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
         code = kfm(["-w", str(workspace), "doctor", "--fix", "--json"])
@@ -102,7 +103,7 @@ def _unbalanced(workspace: Path, left: Left) -> bool:
     store = SqliteStore(workspace / "ledger" / "idempotency.sqlite", SystemClock())
     try:
         rows = store.read(lambda tx: tx.runs.recent(DATASET, 1000))
-        records = [r for row in rows for r in store.read(lambda tx, row=row: tx.runs.journal(row.wal_id))]  # type: ignore[misc]
+        records = [r for row in rows for r in journal(store, workspace / "data", row)]
     finally:
         store.close()
     done = [msgspec.json.decode(r.payload)["books"] for r in records if r.step_id == "transform" and r.status == "DONE"]

@@ -10,7 +10,7 @@ from benchmarks.workspace import make_workspace
 
 __all__ = ["help_text", "noop"]
 
-TIMES = 3  # a start takes milliseconds: each round takes the median of a few
+TIMES = 3  # a start takes milliseconds: three times as many rounds as elsewhere
 
 
 def _dvc() -> str:

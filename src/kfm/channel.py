@@ -11,7 +11,7 @@ from kfm.model.channel import GenerationPredicate
 from kfm.store.base import Generation
 from kfm.zones.base import Zone
 
-__all__ = ["EMPTY", "Channel", "content_key"]
+__all__ = ["EMPTY", "Channel", "content_key", "kept_out", "projected_generation", "version_kept_out"]
 
 _MOST_WINDOWS = 256  # an older window is unknown, never unchanged
 
@@ -116,6 +116,17 @@ class Channel:
     def unverified(self, generation: int) -> GenerationPredicate:
         """The content of a generation that the index has verified already."""
         return self._decode(unwrap(self._read(generation)), generation)
+
+
+def projected_generation(zone: Zone, dataset_id: str) -> int | None:
+    """The generation the catalog shows, None when it shows none; never read to decide, only to render again."""
+    path = f"catalog/dcat/{dataset_id}.json"
+    if not zone.exists(path):
+        return None
+    try:
+        return int(msgspec.json.decode(zone.read(path))["kfm:generation"])
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        return -1  # damaged: the next tick renders it again
 
 
 def kept_out(head: Generation, partition: str, win: str, input_hash: str, transform_hash: str) -> tuple[str, str] | None:

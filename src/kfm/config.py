@@ -7,7 +7,7 @@ import msgspec
 
 from kfm import canonical
 from kfm.errors import UsageError
-from kfm.fetch.url import expand_url, find_inline_secret
+from kfm.fetch.url import expand_url, find_inline_secret, is_reference, names_a_secret
 from kfm.model.dataset import DatasetEntry, UpdaterConfig, WorkspaceConfig
 from kfm.model.ids import check_dataset_id
 
@@ -115,6 +115,14 @@ def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
     if entry.dataset_id != dataset_id:
         raise UsageError(f"{name} registers {entry.dataset_id}.", expected=f"dataset_id: {dataset_id}", remedy="Rename the file or the id.")
     check_source_url(entry.source.url, name)
+    for header, value in entry.source.headers.items():
+        secret = names_a_secret(header.lower()) or header.lower() in ("authorization", "cookie", "proxy-authorization")
+        if secret and not is_reference(value):
+            raise UsageError(
+                f"{name}: the header {header} holds a secret itself.",
+                expected="a reference: env:NAME or file:PATH",
+                remedy="Put the secret into the environment or a file, and name it here.",
+            )
     names = [c.name for c in entry.schema]
     if len(set(names)) != len(names):
         raise UsageError(f"{name}: a column stands twice in `schema`.", expected="each column once", remedy="Remove one.")

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
+from kfm.channel import projected_generation
 from kfm.clock import rfc3339
 from kfm.errors import IntegrityError, KfmError
 from kfm.model.ledger import LedgerRow
-from kfm.promote import projected_generation, tick, void
+from kfm.promote import tick, void
 from kfm.raw import render_raw
 from kfm.receipts import pretty
 from kfm.reindex import ledger_row, void_all
@@ -21,6 +22,7 @@ from kfm.world import World
 __all__ = ["examine", "mend_ledger"]
 
 DISK_FLOOR = 64 << 20
+NEWEST = 64  # rows looked at before every run; `examine` looks at all
 
 
 class _Findings:
@@ -59,7 +61,7 @@ def _ledger(world: World, found: _Findings, fix: bool) -> None:
 
 def mend_ledger(world: World, dataset_id: str) -> list[str]:
     """Before a run: set aside damaged rows among the newest of this dataset; returns their run ids."""
-    bad = world.store.read(lambda tx: tx.runs.damaged(dataset_id, limit=64))
+    bad = world.store.read(lambda tx: tx.runs.damaged(dataset_id, limit=NEWEST))
     for raw in bad:
         _set_aside_row(world, raw, str(raw["run_id"]), dataset_id)
     return [str(raw["run_id"]) for raw in bad]
@@ -93,7 +95,7 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
     except (IntegrityError, KfmError) as error:
         found.add("channel.damaged", dataset_id, error.happened, error.remedy)
         return
-    if head.generation and projected_generation(world, dataset_id) != head.generation:
+    if head.generation and projected_generation(world.data, dataset_id) != head.generation:
         found.add(
             "projection.stale",
             f"catalog/dcat/{dataset_id}.json",

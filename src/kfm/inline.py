@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
-from kfm.doctor import mend_ledger
+from kfm.channel import projected_generation
 from kfm.errors import Fenced, KfmError
 from kfm.model.ledger import LedgerRow
-from kfm.promote import promote, tick
 from kfm.runfiles import pack_noops
 from kfm.update import Steps, update
 from kfm.world import Outcome, Target, World
@@ -56,11 +56,13 @@ def run_target(
     if wait_s <= 0 and not world.store.read(lambda tx: tx.leases.is_free(target.partition_lease)):
         raise _held(target.partition_lease)
     world.data.sweep()  # type: ignore[attr-defined]
-    for run_id in mend_ledger(world, target.dataset_id):
-        world.log(target.dataset_id).say(
-            "ledger.damaged", stage="idempotency", level="warning", damaged_run=run_id, kept="ledger/quarantine"
-        )
-    world.store.transaction(lambda tx: tx.jobs.put(target.dataset_id, target.partition, target.win, forced=int(forced), reason=reason))
+    if world.store.read(lambda tx: tx.runs.damaged(target.dataset_id, limit=64)):
+        _mend(world, target.dataset_id)
+
+    def put() -> None:
+        world.store.transaction(lambda tx: tx.jobs.put(target.dataset_id, target.partition, target.win, forced=int(forced), reason=reason))
+
+    put()
     patience = _Patience(wait_s, target.partition_lease)
     last: Outcome | None = None
     while True:
@@ -73,18 +75,23 @@ def run_target(
             continue
         job = world.store.read(lambda tx: tx.jobs.get(target.dataset_id, target.partition, target.win))
         if (job is None or job.state == "ended") and not world.store.read(lambda tx: tx.runs.promotable(target.dataset_id)):
-            break
+            if last is not None:
+                break
+            put()  # another run did our job on the way; ask once more, to decide for ourselves
         patience()
-    tick(world, target.dataset_id)
+    if _unfinished_business(world, target.dataset_id):
+        from kfm.promote import tick
+
+        tick(world, target.dataset_id)
     pack_noops(world, target.dataset_id)
-    if last is None:
-        raise _held(target.partition_lease)
     return last
 
 
 def _promote_pending(world: World, target: Target, patience: Callable[[], None]) -> Outcome | None:
     if not world.store.read(lambda tx: tx.runs.promotable(target.dataset_id)):
         return None
+    from kfm.promote import promote  # a NOOP never gets here, and starts faster for it
+
     try:
         return drive(promote(world, target.dataset_id), patience)
     except KfmError as error:
@@ -98,6 +105,29 @@ def _promote_pending(world: World, target: Target, patience: Callable[[], None])
             exit_code=error.exit_code,
             remedy=error.remedy,
         )
+
+
+def _mend(world: World, dataset_id: str) -> None:
+    """Set damaged rows aside before anything relies on them, and say so."""
+    from kfm.doctor import mend_ledger
+
+    for run_id in mend_ledger(world, dataset_id):
+        world.log(dataset_id).say("ledger.damaged", stage="idempotency", level="warning", damaged_run=run_id, kept="ledger/quarantine")
+
+
+def _unfinished_business(world: World, dataset_id: str) -> bool:
+    """Whether a tick would find anything: a stale projection, an unarchived journal, a waiting release."""
+    channel = world.channel(dataset_id)
+
+    def look(tx: Any) -> bool:
+        head = tx.index.last_generation(dataset_id)
+        number = head.generation if head is not None else 0
+        stale = number > 0 and projected_generation(world.data, dataset_id) != number
+        waiting = any(row.dataset_id == dataset_id for row in tx.index.outbox())
+        return stale or waiting or world.data.exists(channel.path(number + 1)) or bool(tx.runs.unarchived(dataset_id))
+
+    found: bool = world.store.read(look)
+    return found
 
 
 def resume_run(world: World, target: Target, row: LedgerRow, wait_s: float) -> Outcome:

@@ -9,7 +9,7 @@ import msgspec
 from kfm import canonical
 from kfm.assemble import candidate_path, judge
 from kfm.catalog.dcat import render_dcat
-from kfm.channel import Channel, version_kept_out
+from kfm.channel import Channel, projected_generation, version_kept_out
 from kfm.clock import rfc3339
 from kfm.errors import Denied, Fenced, IntegrityError, KfmError, StepFailed, UsageError
 from kfm.lineage.base import LineageRecord, cypher, edges
@@ -476,17 +476,6 @@ def project(world: World, dataset_id: str, log: Any = None) -> None:
         publisher.update_metadata(path, content)
 
 
-def projected_generation(world: World, dataset_id: str) -> int | None:
-    """The generation the catalog shows, None when it shows none."""
-    path = f"catalog/dcat/{dataset_id}.json"
-    if not world.data.exists(path):
-        return None
-    try:
-        return int(canonical.loads(world.data.read(path))["kfm:generation"])
-    except (KfmError, KeyError, ValueError):
-        return -1  # damaged: any tick renders it again
-
-
 def deliver(world: World, dataset_id: str) -> int:
     """External effects of committed generations: at least once, with a key the receiver can use."""
     sent = 0
@@ -508,7 +497,7 @@ def tick(world: World, dataset_id: str) -> list[str]:
     """Do what a crash after ★ may have left: projections, archives, deliveries. Repeatable."""
     done = []
     head = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
-    if head.generation and projected_generation(world, dataset_id) != head.generation:
+    if head.generation and projected_generation(world.data, dataset_id) != head.generation:
         project(world, dataset_id)
         done.append("projection")
     for row in world.store.read(lambda tx: tx.runs.unarchived(dataset_id)):

@@ -220,7 +220,12 @@ def finish(world: World, run_id: str) -> None:
     lines = b"".join(msgspec.json.encode(r) + b"\n" for r in records)
     if lines:
         world.data.create(f"{run_folder(row)}/wal.jsonl", lines)
-    world.store.transaction(lambda tx: tx.runs.move(run_id, row.state, archived=1))
+
+    def compact(tx: Any) -> None:
+        tx.runs.move(run_id, row.state, archived=1)
+        tx.runs.drop_journal(row.wal_id)  # the same records lie beside the receipts now
+
+    world.store.transaction(compact)
 
 
 def outcome_of(row: LedgerRow) -> dict[str, Any]:

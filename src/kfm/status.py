@@ -30,7 +30,6 @@ def dataset_status(world: World, dataset_id: str) -> dict[str, Any]:
         "last_run_id": last.run_id if last is not None else None,
         "reason": reason,
         "next": _next(dataset_id, state, fresh),
-        "checked_at": check.checked_at if check is not None else None,
     }
 
 

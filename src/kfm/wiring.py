@@ -16,7 +16,6 @@ from kfm import config
 from kfm.attest import KeyFolder
 from kfm.clock import Clock, SystemClock
 from kfm.connectors.base import TransformJob, TransformResult, toolchain
-from kfm.connectors.process import run_transform
 from kfm.errors import IntegrityError, UsageError
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
 from kfm.fetch.url import expand_url
@@ -33,7 +32,18 @@ from kfm.world import Target, World, specify
 from kfm.zones.local import LocalZone, fsync_dir
 from kfm.zones.overlay import OverlayZone
 
-__all__ = ["POLICY_DIGEST", "Workspace", "open_workspace", "open_world", "reindex_workspace", "targets_of", "updater_target"]
+__all__ = [
+    "POLICY_DIGEST",
+    "Workspace",
+    "open_workspace",
+    "open_world",
+    "own_sample",
+    "reindex_workspace",
+    "targets_of",
+    "updater_target",
+    "user_note",
+    "workspace_note",
+]
 
 POLICY_DIGEST = ids.digest(b"kfm kernel gates 1: registry integrity schema licence labels books withdrawal")
 SAMPLE_DOMAIN = "sample.kfm.example"
@@ -124,28 +134,36 @@ class _Routed:
 
 
 def _sample_address(workspace: Path) -> tuple[str, int]:
-    """A running `kfm sample-upstream` (KFM_SAMPLE_UPSTREAM, or the one started for this workspace), else one of our own."""
-    url = os.environ.get("KFM_SAMPLE_UPSTREAM") or _noted_sample(workspace)
-    if not url:
-        url = _own_sample()
+    """A running `kfm sample-upstream` (KFM_SAMPLE_UPSTREAM, that of this workspace, or this user's), else one of our own."""
+    url = os.environ.get("KFM_SAMPLE_UPSTREAM") or _noted_sample(workspace_note(workspace)) or _noted_sample(user_note()) or own_sample()
     host, _, port = url.removeprefix("http://").rstrip("/").partition(":")
     return host, int(port)
 
 
-def _noted_sample(workspace: Path) -> str | None:
-    note = workspace / "ledger" / "sample-upstream.json"
-    if not note.is_file():
-        return None
-    found = msgspec.json.decode(note.read_bytes())
+def workspace_note(workspace: Path) -> Path:
+    """Where a sample upstream started inside a workspace says that it runs."""
+    return workspace / "ledger" / "sample-upstream.json"
+
+
+def user_note() -> Path:
+    """Where the sample upstream a user started last says that it runs."""
+    return Path(tempfile.gettempdir()) / f"kfm-sample-upstream-{os.getuid()}.json"
+
+
+def _noted_sample(note: Path) -> str | None:
     try:
+        if note.stat().st_uid != os.getuid():
+            return None
+        found = msgspec.json.decode(note.read_bytes())
         os.kill(found["pid"], 0)
-    except (OSError, KeyError, TypeError):
+        return str(found["url"])
+    except (OSError, KeyError, TypeError, msgspec.DecodeError):
         return None
-    return str(found["url"])
 
 
 @cache
-def _own_sample() -> str:
+def own_sample() -> str:
+    """The address of a sample upstream inside this process."""
     from kfm.sample_upstream import SampleUpstream
 
     server = SampleUpstream()
@@ -209,6 +227,8 @@ def _toolchain() -> tuple[tuple[str, str], ...]:
 
 
 def _transform(job: TransformJob, scratch: Path, on_event: Echo | None) -> TransformResult:
+    from kfm.connectors.process import run_transform  # a NOOP starts no child
+
     return run_transform(job, scratch, on_event=on_event, timeout_s=float(os.environ.get("KFM_STEP_SECONDS", "21600")))
 
 

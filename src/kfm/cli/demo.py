@@ -1,5 +1,6 @@
 """Run the sample datasets end to end in a folder of their own. Nothing leaves this machine."""
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from kfm.cli.init import make_workspace
 from kfm.cli.run import run_dataset
 from kfm.cli.terminal import sign
 from kfm.verify import verify_workspace
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_workspace, open_world, own_sample
 
 __all__ = ["configure", "main"]
 
@@ -24,6 +25,7 @@ def configure(parser: Parser) -> None:
 def main(args: Any) -> int:
     folder = args.dir or args.workspace or Path("demo")
     began = time.monotonic()
+    os.environ["KFM_SAMPLE_UPSTREAM"] = own_sample()  # a demo shows the same whatever else this user has running
     make_workspace(folder.absolute(), sample=True)
     workspace = open_workspace(folder.absolute())
     names = workspace.registered()

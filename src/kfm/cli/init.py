@@ -1,5 +1,6 @@
 """Make a workspace: a folder with kfm.yml, a registry, zones and a signing key."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,9 @@ def make_workspace(folder: Path, *, sample: bool, allow_loopback: bool = False) 
             _copy(source, folder / "data" / "registry" / source.name)
     if any((folder / "keys").glob("*.key")):
         return None
-    return KeyFolder(folder / "keys").new()
+    keyid = KeyFolder(folder / "keys").new()
+    os.sync()  # a key that signed something must not be lost by a power cut
+    return keyid
 
 
 def _copy(source: Path, target: Path) -> None:

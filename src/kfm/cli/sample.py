@@ -1,7 +1,7 @@
 """Serve the sample datasets on loopback, with revisions and faults on request.
 
 Prints its address as one line of JSON. `POST /_control {"dataset", "mode", "revision"}` switches what it answers;
-started inside a workspace, `kfm run --upstream sample` there finds it by itself.
+while it runs, `kfm run --upstream sample` of the same user finds it by itself.
 """
 
 import json
@@ -12,6 +12,7 @@ from typing import Any
 
 from kfm.cli.call import Parser
 from kfm.config import find_workspace
+from kfm.wiring import user_note, workspace_note
 
 __all__ = ["configure", "main"]
 
@@ -26,9 +27,10 @@ def main(args: Any) -> int:
     server = SampleUpstream(args.port)
     server.start()
     workspace = find_workspace((args.workspace or Path()).absolute())
-    note = workspace / "ledger" / "sample-upstream.json" if workspace else None
-    if note is not None:
+    notes = [user_note(), *([workspace_note(workspace)] if workspace else [])]
+    for note in notes:
         note.parent.mkdir(parents=True, exist_ok=True)
+        note.unlink(missing_ok=True)
         note.write_text(json.dumps({"url": server.url, "pid": os.getpid()}))
     print(json.dumps(server.describe()), flush=True)
     try:
@@ -37,6 +39,6 @@ def main(args: Any) -> int:
         pass
     finally:
         server.stop()
-        if note is not None:
+        for note in notes:
             note.unlink(missing_ok=True)
     return 0

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from kfm.attest import unwrap
 from kfm.clock import SystemClock
 from kfm.drill.copies import Bench
@@ -15,7 +17,7 @@ from kfm.wal import check_chain, fold
 from kfm.zones.base import hash_file
 from kfm.zones.local import LocalZone
 
-__all__ = ["Left", "difference", "look", "step_in_progress"]
+__all__ = ["Left", "difference", "journal", "look", "step_in_progress"]
 
 _RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SEALED = ("run_record.json", "validation_report.json", "run_manifest.json", "wal.jsonl", "lineage.cypher")
@@ -46,7 +48,7 @@ def look(copy: Path, bench: Bench, *, sweep: bool = True) -> Left:
             LocalZone(zone).sweep()
         for lock in LockFolder((copy / bench.store_file).parent / "locks").stale_files():
             lock.unlink()
-    rows, jobs = _ledger(copy / bench.store_file, bench.dataset_id)
+    rows, jobs = _ledger(copy / bench.store_file, data, bench.dataset_id)
     return Left(
         files={
             f"data/{p.relative_to(data)}": hash_file(p).digest
@@ -63,16 +65,25 @@ def look(copy: Path, bench: Bench, *, sweep: bool = True) -> Left:
     )
 
 
-def _ledger(file: Path, dataset_id: str) -> tuple[list[LedgerRow], int]:
+def _ledger(file: Path, data: Path, dataset_id: str) -> tuple[list[LedgerRow], int]:
     store = SqliteStore(file, SystemClock())
     try:
         rows: list[LedgerRow] = store.read(lambda tx: tx.runs.recent(dataset_id, 10_000))
         for row in rows:
-            check_chain(store.read(lambda tx, row=row: tx.runs.journal(row.wal_id)))  # type: ignore[misc]
+            check_chain(journal(store, data, row))
         jobs = store.read(lambda tx: tx.jobs.waiting(dataset_id))
         return sorted(rows, key=lambda r: (r.partition, r.timestamp, r.run_id)), len(jobs)
     finally:
         store.close()
+
+
+def journal(store: SqliteStore, data: Path, row: LedgerRow) -> list[WalRecord]:
+    """The records of a run: in the store while it works, beside its receipts afterwards."""
+    archive = data / "work" / row.dataset_id / "runs" / row.run_id / "wal.jsonl"
+    found: list[WalRecord] = store.read(lambda tx: tx.runs.journal(row.wal_id))
+    if found or not archive.is_file():
+        return found
+    return [msgspec.json.decode(line, type=WalRecord) for line in archive.read_bytes().splitlines()]
 
 
 def _names(copy: Path, data: Path, rows: list[LedgerRow]) -> tuple[str, ...]:
@@ -159,6 +170,8 @@ def step_in_progress(ledger: Path, name: str, dataset_id: str) -> str:
     records.sort(key=lambda r: (r.ts, r.seq))
     state = fold(records)
     going = [step for step, record in state.items() if record.status == "IN_PROGRESS"]
-    if going or not records:
-        return going[-1] if going else "discover"
+    if not records:
+        return "project" if any(row.ended_at for row in rows) else "discover"
+    if going:
+        return going[-1]
     return {"pin": "assemble", "channel": "project"}.get(records[-1].step_id, records[-1].step_id)

@@ -412,6 +412,7 @@ class SqliteStore:
             )
         _refuse_network_file_system(path.parent)
         path.parent.mkdir(parents=True, exist_ok=True)
+        new = not path.exists()
         self._turnstile = os.open(path.parent / "turnstile.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.locks = LockFolder(path.parent / "locks")
         self._after: list[Callable[[], None]] = []
@@ -422,6 +423,8 @@ class SqliteStore:
         self._tx = SqliteTx(self, self._db)
         self._committer = Committer(self._commit)
         self._migrate()
+        if new:  # SQLite syncs its file, not the way to it
+            _sync_names(path.parent, path.parent.parent)
         row = self._db.execute(SQL["meta_get"], {"key": "epoch"}).fetchone()
         self.epoch = int(row[0]) if row else 1
 
@@ -570,6 +573,15 @@ class SqliteStore:
         if self._turnstile >= 0:
             os.close(self._turnstile)
             self._turnstile = -1
+
+
+def _sync_names(*folders: Path) -> None:
+    for folder in folders:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 _NOT_DAMAGE = ("full", "readonly", "disk I/O", "unable to open", "locked")

@@ -77,24 +77,22 @@ def _start_writeback(fd: int, offset: int, length: int) -> None:
 
 
 def _copy_hashing(source: Path, fd: int) -> Stored:
-    size, hasher = 0, None
     with source.open("rb", buffering=0) as file:
-        first = file.read(CHUNK)
-        if len(first) < CHUNK:  # small: a thread would cost more than it saves
-            _write_whole(fd, first)
-            rest = file.read()  # a short read is not the end
-            _write_whole(fd, rest)
-            return Stored(("sha256:" + hashlib.sha256(first + rest).hexdigest(), len(first) + len(rest)))
-        hasher = _Hasher()
+        if os.fstat(file.fileno()).st_size < CHUNK:  # small: a thread would cost more than it saves
+            data = file.readall()
+            _write_whole(fd, data)
+            return Stored(("sha256:" + hashlib.sha256(data).hexdigest(), len(data)))
+        hasher, size = _Hasher(), 0
         hasher.start()
-        chunk = first
-        while chunk:
-            hasher.chunks.put(chunk)
-            _write_whole(fd, chunk)
-            _start_writeback(fd, size, len(chunk))
-            size += len(chunk)
-            chunk = file.read(CHUNK)
-    return Stored((hasher.finish(), size))
+        try:
+            while chunk := file.read(CHUNK):
+                hasher.chunks.put(chunk)
+                _write_whole(fd, chunk)
+                _start_writeback(fd, size, len(chunk))
+                size += len(chunk)
+        finally:
+            digest = hasher.finish()  # also after an error: the thread must not outlive its file
+    return Stored((digest, size))
 
 
 class LocalZone:
@@ -105,6 +103,7 @@ class LocalZone:
         self._tmp: Path | None = None
         self._tmp_lock = -1
         self._mutex = threading.Lock()
+        self._synced: set[Path] = set()
 
     def local(self, path: str) -> Path:
         target = self.root / check_path(path)
@@ -121,6 +120,7 @@ class LocalZone:
     def _temp_folder(self) -> Path:
         with self._mutex:
             if self._tmp is None:
+                self._mkdirs(self.root)
                 folder = self.root / ".tmp" / uuid.uuid4().hex
                 folder.mkdir(parents=True)
                 self._tmp_lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -162,16 +162,19 @@ class LocalZone:
 
     # ---- writing -----------------------------------------------------------------------------------------------
     def _mkdirs(self, folder: Path) -> None:
-        """Make `folder` and make the new names durable, from the outside in."""
-        missing = []
-        at = folder
-        while not at.exists():
-            missing.append(at)
-            at = at.parent
-        for at in reversed(missing):
-            with contextlib.suppress(FileExistsError):
-                at.mkdir()
-            fsync_dir(at.parent)
+        """Make `folder` and make its name durable, from the outside in.
+
+        A folder that exists already may owe its name to a process that has not synced it yet, or never will: the first time we
+        rely on one, we sync the names on its way ourselves.
+        """
+        if folder in self._synced:
+            return
+        if folder != self.root:
+            self._mkdirs(folder.parent)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=folder == self.root)
+        fsync_dir(folder.parent)
+        self._synced.add(folder)
 
     def _fill(self, content: bytes | Path, sync: bool) -> tuple[Path, Stored]:
         """Bring `content` to a temp name of our own, hashed on the way; a file of this zone is shared, not copied."""
@@ -263,7 +266,7 @@ class LocalZone:
     def append(self, path: str, lines: bytes) -> None:
         target = self.local(path)
         with _failing(path):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            self._mkdirs(target.parent)
             fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             try:
                 _write_whole(fd, lines)

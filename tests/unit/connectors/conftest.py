@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kfm.connectors import InputFile, TransformJob, TransformResult, run_inline
+from kfm.connectors.base import InputFile, TransformJob, TransformResult
+from kfm.connectors.process import run_inline
 from kfm.model.dataset import Column
 
 
@@ -84,7 +85,7 @@ def made(tmp_path: Path, job_of: Callable[..., TransformJob]) -> Callable[..., M
 @pytest.fixture
 def refused(made: Callable[..., Made]) -> Callable[..., Any]:
     """Runs a transform that must be refused; the error."""
-    from kfm.connectors import CaptureRefused
+    from kfm.connectors.base import CaptureRefused
 
     def run(format: str, *contents: bytes | str, **options: Any) -> CaptureRefused:
         with pytest.raises(CaptureRefused) as caught:

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from kfm.connectors import CaptureRefused, run_inline, run_transform, toolchain
-from kfm.connectors.base import ConnectorFailed
+from kfm.connectors.base import CaptureRefused, ConnectorFailed, toolchain
+from kfm.connectors.process import run_inline, run_transform
 
 CSV = "k,v\n" + "".join(f"{i},{i % 5}\n" for i in range(500))
 
@@ -251,7 +251,8 @@ def test_an_interrupted_parent_leaves_no_child(with_code):
 PARENT = """
 import sys
 from pathlib import Path
-from kfm.connectors import InputFile, TransformJob, run_transform
+from kfm.connectors.base import InputFile, TransformJob
+from kfm.connectors.process import run_transform
 job = TransformJob(dataset_id="d", format="csv", inputs=(InputFile(source_id="s", path=sys.argv[1], digest=""),), connector=sys.argv[2], artifact="d.parquet")
 def on_event(event):
     if event.get("event") in ("child.start", "ready"):
