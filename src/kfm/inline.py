@@ -55,7 +55,8 @@ def run_target(
     """Bring `target` up to date. The outcome is the last thing that happened to it."""
     if wait_s <= 0 and not world.store.read(lambda tx: tx.leases.is_free(target.partition_lease)):
         raise _held(target.partition_lease)
-    world.data.sweep()  # type: ignore[attr-defined]
+    for zone in (world.data, world.root):
+        zone.sweep()  # type: ignore[attr-defined]
     if world.store.read(lambda tx: tx.runs.damaged(target.dataset_id, limit=64)):
         _mend(world, target.dataset_id)
 
