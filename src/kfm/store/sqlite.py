@@ -432,7 +432,8 @@ class SqliteStore:
         try:
             db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=60, cached_statements=256)
             db.row_factory = sqlite3.Row
-            db.execute("pragma journal_mode = wal")
+            with self._turn():  # a new file changes its journal mode once, and does not wait for others while it does
+                db.execute("pragma journal_mode = wal")
             db.execute("pragma synchronous = full")
             db.execute("pragma foreign_keys = on")
         except sqlite3.DatabaseError as error:
