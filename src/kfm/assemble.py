@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kfm import canonical
-from kfm.channel import version_kept_out
+from kfm.channel import content_key, version_kept_out
+from kfm.claim import keep_head_key
 from kfm.clock import rfc3339
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
 from kfm.errors import Fenced, IntegrityError, StepFailed
@@ -260,7 +261,7 @@ def _propose(work: "_Update", wal: Wal, candidate: dict[str, Any], verdicts: lis
         if again is not None and not wal.run.forced:
             row = tx.runs.move(wal.run.run_id, "CLAIMED", state="NOOP", reason=again[0], ended_at=now, **facts)
             if again[1] and work.captured is not None:
-                work.put_head_key(tx, work.captured, str(head.version_id), now)
+                keep_head_key(tx, target, work.captured, str(head.version_id), now)
         elif reasons:
             row = tx.runs.move(
                 wal.run.run_id, "CLAIMED", state="REJECTED", reason="; ".join(r["code"] for r in reasons), ended_at=now,
@@ -289,13 +290,12 @@ def _nothing_new(tx: Any, head: Generation, run: LedgerRow, candidate: Mapping[s
     out = version_kept_out(head, candidate["version_id"])
     if out is not None and out[0] == "held":
         return f"this version was rolled back by generation {out[1]}", False
-    made_by = tx.runs.get(head.run_id) if head.run_id else None
-    if head.version_id is None:
+    mark = head.contents.get(content_key(run.partition, run.win), "")
+    if head.version_id is None or mark.rsplit(":", 1)[-1] != run.spec_hash:  # another spec wants evidence of its own
         return None
-    if candidate["version_id"] == head.version_id and (made_by is None or made_by.spec_hash == run.spec_hash):
-        return "re-encoded, 0 rows changed", True
-    same = made_by is not None and made_by.content_id == candidate["content_id"] and made_by.spec_hash == run.spec_hash
-    return ("re-encoded, 0 rows changed", True) if same and made_by is not None and made_by.version_id == head.version_id else None
+    maker = tx.runs.maker(run.dataset_id, head.version_id)
+    same = candidate["version_id"] == head.version_id or (maker is not None and maker.content_id == candidate["content_id"])
+    return ("re-encoded, 0 rows changed", True) if same else None
 
 
 def _told(work: "_Update", row: LedgerRow, reasons: list[dict[str, Any]], result: TransformResult) -> Outcome:

@@ -11,13 +11,14 @@ from kfm.assemble import candidate_path, judge
 from kfm.catalog.dcat import render_dcat
 from kfm.channel import Channel, projected_generation, version_kept_out
 from kfm.clock import rfc3339
+from kfm.closing import close_log, idempotency_state
 from kfm.errors import Denied, Fenced, IntegrityError, KfmError, StepFailed, UsageError
 from kfm.lineage.base import LineageRecord, cypher, edges
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
+from kfm.model.ledger import Generation, LedgerRow, Token, head_key_of
 from kfm.raw import checksums, parse_checksums
 from kfm.receipts import finish, run_folder, seal
-from kfm.store.base import Generation, HeadKey, LedgerRow, Token
 from kfm.wal import Wal
 from kfm.world import Outcome, World
 
@@ -91,7 +92,6 @@ class _Promote:
         records = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
         self.wal = Wal(world.store, world.clock, row, records)
         self.wal.tokens = (token,)
-        self.began = world.clock.boot_ns()
 
     def release(self) -> None:
         try:
@@ -324,7 +324,7 @@ class _Promote:
             changes = {"latency_ms": _latency(self.row, now), "freshness_minutes": self._freshness(now)}
             row = tx.runs.move(self.row.run_id, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now, **changes)
             if state == "COMMITTED":
-                self._keep_head_key(tx, row, now)
+                tx.index.put_head_key(head_key_of(row, row.timestamp))
                 for other in tx.runs.open_runs(row.dataset_id):
                     if other.state == "PROPOSED" and other.intent is None and (other.pinned or 0) < head.generation:
                         tx.runs.move(
@@ -356,23 +356,6 @@ class _Promote:
             moment = dt.datetime.fromisoformat(self.row.timestamp)
         return max(0, int((dt.datetime.fromisoformat(now) - moment).total_seconds() // 60))
 
-    def _keep_head_key(self, tx: Any, row: LedgerRow, now: str) -> None:
-        etags = [s["etag"] or "" for s in msgspec.json.decode(row.source_metadata)]
-        tx.index.put_head_key(
-            HeadKey(
-                dataset_id=row.dataset_id,
-                partition=row.partition,
-                win=row.win,
-                run_key=row.key,
-                spec_hash=row.spec_hash,
-                input_hash=row.input_hash,
-                etag=msgspec.json.encode(etags).decode() if all(etags) else "",
-                version_id=str(row.version_id),
-                checked_at=row.timestamp,
-                full_check_at=row.timestamp,
-            )
-        )
-
     def _told(self, verdicts: list[dict[str, Any]] | None = None) -> Outcome:
         row = self.row
         if row.ended_at is not None:
@@ -383,46 +366,30 @@ class _Promote:
         return self.outcome(row.state, row.reason, exit_code=code, reasons=reasons, generation=row.intent)
 
     def _close_log(self, row: LedgerRow) -> None:
-        judged = self.wal.payload("assemble") or {}
-        source = msgspec.json.decode(row.source_metadata)[0]
-        state = {
-            "run_id": row.run_id,
-            "dataset_id": row.dataset_id,
-            "source_url": source["source_url"],
-            "etag": source["etag"] or "",
-            "window": row.win,
-            "pipeline_version": row.pipeline_version,
-            "key": row.key,
-            "output_keys": judged.get("output_keys", []),
-            "spec_hash": row.spec_hash,
-            "state": row.state,
-        }
-        several = msgspec.json.decode(row.source_metadata)
-        if len(several) > 1:
-            state["sources"] = [
-                {
-                    "source_id": s["source_id"], "source_url": s["source_url"], "etag": s["etag"] or "",
-                    "key": ids.run_key(s["source_url"], s["etag"], row.win, row.pipeline_version),
-                }
-                for s in several
-            ]  # fmt: skip
-        elapsed = (self.world.clock.boot_ns() - self.began) // 1_000_000
-        fields: dict[str, Any] = {
-            "version_id": row.version_id,
-            "generation": row.intent,
-            "rows_read": row.rows_read,
-            "rows_written": row.rows_written,
-        }
-        artifacts = len(judged.get("artifacts", {}))
-        payload = {
-            "run_id": row.run_id, "duration_ms": _latency(row, row.ended_at or row.timestamp) or elapsed, "dataset": row.dataset_id,
-            "source_id": source["source_id"], "trigger": row.trigger_type, "idempotency_state": row.state, "artifact_count": artifacts,
-        }  # fmt: skip
-        event = self.log.event("updater.run", payload)
-        self.world.publish(self.log).emit_event("updater.run", event)
-        self.log.say("telemetry.emitted", stage="telemetry", event_id=event["event_id"])
-        self.log.say("run.ended", stage="ledger", state=row.state, reason=row.reason, duration_ms=payload["duration_ms"], **fields)
-        self.log.idempotency(state)
+        judged, sources = self.wal.payload("assemble") or {}, msgspec.json.decode(row.source_metadata)
+        found = idempotency_state(
+            row.run_id,
+            row.dataset_id,
+            sources,
+            window=row.win,
+            pipeline_version=row.pipeline_version,
+            key=row.key,
+            spec_hash=row.spec_hash,
+            state=row.state,
+            output_keys=judged.get("output_keys", []),
+        )
+        fields = {"version_id": row.version_id, "generation": row.intent, "rows_read": row.rows_read, "rows_written": row.rows_written}
+        close_log(
+            self.world,
+            self.log,
+            found,
+            source_id=sources[0]["source_id"],
+            trigger=row.trigger_type,
+            reason=row.reason,
+            elapsed_ms=_latency(row, row.ended_at or row.timestamp),
+            artifacts=len(judged.get("artifacts", {})),
+            fields=fields,
+        )
 
 
 def _latency(row: LedgerRow, now: str) -> int:

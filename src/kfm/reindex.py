@@ -7,7 +7,7 @@ import msgspec
 
 from kfm import canonical
 from kfm.lineage.base import LineageRecord, edges
-from kfm.model.ledger import Generation, HeadKey, LedgerRow, NoopRow
+from kfm.model.ledger import Generation, LedgerRow, NoopRow, head_key_of
 from kfm.promote import project, void
 from kfm.receipts import receipt_path
 from kfm.runfiles import read_run_file, run_ids, started_at
@@ -187,18 +187,5 @@ def _head_keys(world: World, dataset_id: str, head: Generation) -> None:
     rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 100_000))
     noops: list[NoopRow] = world.store.read(lambda tx: tx.runs.noops(dataset_id, 1))
     for row in reversed([r for r in rows if r.state == "COMMITTED" and r.version_id == head.version_id]):
-        etags = [s["etag"] or "" for s in msgspec.json.decode(row.source_metadata)]
-        checked = max([row.timestamp, *(n.timestamp for n in noops)])
-        key = HeadKey(
-            dataset_id=dataset_id,
-            partition=row.partition,
-            win=row.win,
-            run_key=row.key,
-            spec_hash=row.spec_hash,
-            input_hash=row.input_hash,
-            etag=msgspec.json.encode(etags).decode() if all(etags) else "",
-            version_id=str(head.version_id),
-            checked_at=checked,
-            full_check_at=row.timestamp,
-        )
+        key = head_key_of(row, max([row.timestamp, *(n.timestamp for n in noops)]))
         world.store.transaction(lambda tx, key=key: tx.index.put_head_key(key))

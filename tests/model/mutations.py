@@ -15,12 +15,12 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "failure",
         [
             (
-                "update.py",
-                "        if rejected is not None:\n",
-                "        rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)\n"
-                "        if any(r.ended_at and r.base_version == head.version_id for r in rows):\n"
-                '            return "journal is finished", "", 0\n'
-                "        if rejected is not None:\n",
+                "claim.py",
+                "    if rejected is not None:\n",
+                "    rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)\n"
+                "    if any(r.ended_at and r.base_version == head.version_id for r in rows):\n"
+                '        return "journal is finished", "", 0\n'
+                "    if rejected is not None:\n",
             )
         ],
     ),
@@ -38,10 +38,10 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "a-b-a-b",
         [
             (
-                "update.py",
-                "        if head.version_id is None:\n            return False\n",
-                "        rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)\n"
-                '        if any(r.state == "COMMITTED" for r in rows):\n            return True\n',
+                "claim.py",
+                "    if head.version_id is None:\n        return False\n",
+                "    rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)\n"
+                '    if any(r.state == "COMMITTED" for r in rows):\n        return True\n',
             )
         ],
     ),
@@ -91,13 +91,13 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
             (
                 "update.py",
                 '                yield "upstream captured"\n',
-                "                self.early = self.world.store.transaction(lambda tx: self.world.channel(self.target.dataset_id).head(tx))\n"
+                "                self.world.early = self.world.store.transaction(lambda tx: self.world.channel(self.target.dataset_id).head(tx))\n"
                 '                yield "upstream captured"\n',
             ),
             (
-                "update.py",
-                "        head = world.channel(target.dataset_id).head(tx)  # inside the transaction, after the look for open intents\n",
-                "        head = self.early\n",
+                "claim.py",
+                "    head = world.channel(target.dataset_id).head(tx)  # inside the transaction, after the look for open intents\n",
+                "    head = world.early\n",
             ),
         ],
     ),

@@ -7,11 +7,11 @@ import pytest
 
 SRC = Path(__file__).parents[2] / "src" / "kfm"
 LAYERS = {
-    "words": {"model", "canonical", "clock", "errors"},
+    "words": {"model", "canonical", "clock", "errors", "flock"},
     "seams": {"zones", "store", "fetch", "publisher", "lineage", "policy", "telemetry", "connectors"},
     "judgement": {"gates", "catalog", "story", "diff"},
     "run": {
-        "update", "assemble", "promote", "quarantine", "attest", "receipts", "boundary", "proposal", "channel", "wal", "world", "raw",
+        "update", "capture", "claim", "closing", "assemble", "promote", "quarantine", "attest", "receipts", "boundary", "proposal", "channel", "wal", "world", "raw",
         "runlog", "runfiles", "verify", "reindex", "doctor", "status", "ref", "heartbeat",
     },
     "control": {"inline", "schedule", "backfill", "pools", "webhook", "worker", "jobs", "runners"},

@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-__all__ = ["Generation", "HeadKey", "JobRow", "LedgerRow", "NoopRow", "OutboxRow", "Token", "WalRecord"]
+__all__ = ["Generation", "HeadKey", "JobRow", "LedgerRow", "NoopRow", "OutboxRow", "Token", "WalRecord", "head_key_of"]
 
 
 class Token(NamedTuple):
@@ -134,3 +134,20 @@ class OutboxRow(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     payload: str
     state: str
+
+
+def head_key_of(row: LedgerRow, checked_at: str) -> HeadKey:
+    """What a committed run saw of upstream."""
+    etags = [s["etag"] or "" for s in msgspec.json.decode(row.source_metadata)]
+    return HeadKey(
+        dataset_id=row.dataset_id,
+        partition=row.partition,
+        win=row.win,
+        run_key=row.key,
+        spec_hash=row.spec_hash,
+        input_hash=row.input_hash,
+        etag=msgspec.json.encode(etags).decode() if all(etags) else "",
+        version_id=str(row.version_id),
+        checked_at=checked_at,
+        full_check_at=row.timestamp,
+    )

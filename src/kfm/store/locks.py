@@ -5,6 +5,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from kfm.flock import is_unlocked
 from kfm.store.base import Token
 
 __all__ = ["LockFolder"]
@@ -31,17 +32,7 @@ class LockFolder:
         """True when no process holds the file of `token`."""
         if token in self._held:
             return False
-        try:
-            fd = os.open(self._path(token), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return True
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(fd)
-        return True
+        return is_unlocked(self._path(token))
 
     def drop(self, token: Token) -> None:
         """Unlock and remove; also clears the file of a dead holder."""
@@ -65,18 +56,4 @@ class LockFolder:
         if not self._folder.is_dir():
             return []
         mine = {self._path(t) for t in self._held}
-        return [p for p in sorted(self._folder.iterdir()) if p not in mine and self._is_free(p)]
-
-    @staticmethod
-    def _is_free(path: Path) -> bool:
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(fd)
-        return True
+        return [p for p in sorted(self._folder.iterdir()) if p not in mine and is_unlocked(p)]

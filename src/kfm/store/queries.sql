@@ -30,6 +30,8 @@ select * from ledger where dataset_id = :dataset_id and partition = :partition a
   and input_hash = :input_hash order by run_id
 -- name: run_promotable
 select * from ledger where dataset_id = :dataset_id and state = 'PROPOSED' and promo = 1 order by run_id
+-- name: run_maker
+select * from ledger where dataset_id = :dataset_id and version_id = :version_id and state = 'COMMITTED' order by run_id desc limit 1
 -- name: run_unarchived
 select * from ledger where dataset_id = :dataset_id and ended_at is not null and archived = 0 order by run_id
 -- name: run_list

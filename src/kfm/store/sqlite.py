@@ -231,6 +231,11 @@ class RunView(_View):
     def promotable(self, dataset_id: str) -> list[LedgerRow]:
         return [_ledger_row(r) for r in self._all("run_promotable", dataset_id=dataset_id)]
 
+    def maker(self, dataset_id: str, version_id: str) -> LedgerRow | None:
+        """The run that last made this version official."""
+        row = self._one("run_maker", dataset_id=dataset_id, version_id=version_id)
+        return None if row is None else _ledger_row(row)
+
     def unarchived(self, dataset_id: str) -> list[LedgerRow]:
         return [_ledger_row(r) for r in self._all("run_unarchived", dataset_id=dataset_id)]
 

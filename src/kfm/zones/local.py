@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kfm.errors import IntegrityError, StepFailed
+from kfm.flock import is_unlocked
 from kfm.zones.base import Stored, check_path, hash_file
 
 __all__ = ["LocalZone", "fsync_dir"]
@@ -143,7 +144,7 @@ class LocalZone:
     def dead_temps(self) -> list[Path]:
         """Temp folders whose process is gone."""
         base = self.root / ".tmp"
-        return [f for f in sorted(base.iterdir()) if f != self._tmp and _unlocked(f / "lock")] if base.is_dir() else []
+        return [f for f in sorted(base.iterdir()) if f != self._tmp and is_unlocked(f / "lock")] if base.is_dir() else []
 
     def sweep(self) -> list[str]:
         """Remove what dead processes left; returns the names."""
@@ -305,22 +306,6 @@ def _fsync_path(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _unlocked(lock: Path) -> bool:
-    try:
-        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True  # killed between making the folder and its lock, or swept by another
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(fd)
-    return True
 
 
 @contextlib.contextmanager

@@ -1,0 +1,170 @@
+"""capture: one look at upstream, conditional where that is safe, and what it brought."""
+
+import datetime as dt
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.clock import rfc3339
+from kfm.fetch.base import Fetched, FetchRequest
+from kfm.fetch.url import canonical_url, expand_url, parse_url
+from kfm.model import ids
+from kfm.model.ledger import Generation, HeadKey, LedgerRow
+from kfm.model.plan import SourceRef
+from kfm.model.window import seconds
+from kfm.runlog import RunLog
+from kfm.world import Target, World
+
+__all__ = ["Captured", "canonical_url_of", "look", "replay_capture", "source_refs"]
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What one look at upstream brought: files in scratch, or the word that nothing changed."""
+
+    sources: tuple[dict[str, Any], ...]  # {source_id, source_url, etag, digest, size, content_type, attempts}
+    files: dict[str, Path]  # name in the capture -> file
+    input_hash: str
+    key: str
+    etag: str
+    unchanged: bool  # upstream answered 304 to the head's validator
+    full: bool
+
+    @property
+    def capture_id(self) -> str:
+        return ids.capture_id({name: s["digest"] for name, s in zip(self.files, self.sources)})
+
+
+def canonical_url_of(template: str) -> str:
+    """The registered address; a template with placeholders is recorded as it is registered."""
+    return template if "{" in template else canonical_url(template)
+
+
+def look(world: World, target: Target, log: RunLog, scratch: Path, *, conditional: bool) -> Captured:
+    """Ask upstream. Conditional only when a strong validator of the head version is known and may be trusted."""
+    key, head, untrusted = world.store.read(lambda tx: _last_seen(tx, target))
+    etags: list[str] = []
+    if key is not None and conditional and not untrusted and head is not None:
+        same = key.version_id == head.version_id and key.spec_hash == target.spec_hash
+        if same and key.etag and not _recheck_due(world, target, key):
+            etags = msgspec.json.decode(key.etag)
+    answers: list[Fetched] = []
+    files: dict[str, Path] = {}
+    for number, source in enumerate(target.sources):
+        name = f"{source['source_id']}.{target.entry.source.format}"
+        etag = etags[number] if number < len(etags) else None
+        answers.append(_fetch(world, target, log, source, scratch / name, etag))
+        files[name] = scratch / name
+    if etags and key is not None and all(a.status == 304 for a in answers):
+        return _captured(target, answers, files, key)
+    for number, source in enumerate(target.sources):
+        if answers[number].status == 304:  # some sources moved: the whole input is needed
+            answers[number] = _fetch(world, target, log, source, list(files.values())[number], None)
+    captured = _captured(target, answers, files, None)
+    if key is not None and captured.etag and captured.etag == key.etag and captured.input_hash != key.input_hash:
+        _distrust(world, target, log, captured)
+    return captured
+
+
+def _last_seen(tx: Any, target: Target) -> tuple[HeadKey | None, Generation | None, str | None]:
+    """What the last look saw, the head as the index knows it, and why this source's validators are not trusted, if so."""
+    key = tx.index.head_key(target.dataset_id, target.partition, target.win)
+    return key, tx.index.last_generation(target.dataset_id), tx.index.untrusted(target.dataset_id, target.sources[0]["url"])
+
+
+def _fetch(world: World, target: Target, log: RunLog, source: dict[str, str], into: Path, etag: str | None) -> Fetched:
+    spec = target.entry.source
+    since, _, until = target.win.partition("/")
+    url = expand_url(source["url"], since or None, until or None, target.partition or None)
+    hosts = tuple(sorted({parse_url(url).host, *(h.lower() for h in spec.hosts)}))
+    answer = world.fetcher.fetch(FetchRequest(url=url, hosts=hosts, etag=etag, headers=spec.headers, max_bytes=spec.max_bytes), into)
+    log.say(
+        "source.answered",
+        stage="watch",
+        source_id=source["source_id"],
+        status=answer.status,
+        etag=answer.etag,
+        bytes=answer.size,
+        attempts=answer.attempts,
+        waits=[msgspec.to_builtins(w) for w in answer.waits],
+    )
+    return answer
+
+
+def _recheck_due(world: World, target: Target, key: HeadKey) -> bool:
+    every = seconds(target.entry.source.recheck)
+    age = (world.clock.now() - dt.datetime.fromisoformat(key.full_check_at)).total_seconds()
+    return not 0 <= age < every  # a clock that went back is no reason to trust a validator longer
+
+
+def _captured(target: Target, answers: list[Fetched], files: dict[str, Path], known: HeadKey | None) -> Captured:
+    urls = [canonical_url_of(s["url"]) for s in target.sources]
+    etags = msgspec.json.decode(known.etag) if known is not None and known.etag else [a.etag or "" for a in answers]
+    sources = tuple(
+        {
+            "source_id": source["source_id"],
+            "source_url": url,
+            "etag": etag,
+            "digest": answer.digest,
+            "size": answer.size,
+            "content_type": answer.content_type,
+            "last_modified": answer.last_modified,
+            "attempts": answer.attempts,
+        }
+        for source, url, etag, answer in zip(target.sources, urls, etags, answers)
+    )
+    inputs = known.input_hash if known is not None else ids.input_hash([(s["source_id"], s["digest"]) for s in sources])
+    keys = [ids.run_key(url, etag, target.win, target.pipeline_version) for url, etag in zip(urls, etags)]
+    return Captured(
+        sources=sources,
+        files=files,
+        input_hash=inputs,
+        key=keys[0] if len(keys) == 1 else ids.spec_hash(keys),
+        etag=msgspec.json.encode(etags).decode() if all(etags) else "",
+        unchanged=known is not None,
+        full=known is None,
+    )
+
+
+def _distrust(world: World, target: Target, log: RunLog, captured: Captured) -> None:
+    """Another body under the same validator: conditional requests stop for this source."""
+    why = f"another body under {captured.etag} at {rfc3339(world.clock.now())}"
+    world.store.transaction(lambda tx: tx.index.distrust(target.dataset_id, target.sources[0]["url"], why))
+    log.say("source.distrusted", stage="idempotency", level="warning", reason=why)
+
+
+def source_refs(target: Target, captured: Captured) -> tuple[SourceRef, ...]:
+    partition = target.partition or None
+    return tuple(
+        SourceRef(uri=s["source_url"], content_hash=s["digest"], partition=partition, source_id=s["source_id"], size=s["size"])
+        for s in captured.sources
+    )
+
+
+def replay_capture(world: World, row: LedgerRow) -> Captured | None:
+    """The capture of an unfinished run, if its bytes are whole: resuming needs no network."""
+    sources = msgspec.json.decode(row.source_metadata)
+    entry = world.registry(row.dataset_id)
+    if entry is None or not sources or not sources[0].get("digest"):
+        return None
+    names = [f"{s['source_id']}.{entry.source.format}" for s in sources]
+    capture = ids.capture_id({n: s["digest"] for n, s in zip(names, sources)})
+    files = {}
+    for name, source in zip(names, sources):
+        path = f"raw/{row.dataset_id}/captures/{capture}/{name}"
+        stored = world.data.stat(path)
+        if stored is None or stored.digest != source["digest"]:
+            return None
+        files[name] = world.data.local(path)
+    etags = [s["etag"] or "" for s in sources]
+    return Captured(
+        sources=tuple(sources),
+        files=files,
+        input_hash=row.input_hash,
+        key=row.key,
+        etag=msgspec.json.encode(etags).decode() if all(etags) else "",
+        unchanged=False,
+        full=True,
+    )

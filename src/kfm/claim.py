@@ -1,0 +1,271 @@
+"""claim: the one transaction that decides. Settle? NOOP? resume? else close what is open and begin a new run."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kfm import canonical
+from kfm.capture import Captured, canonical_url_of
+from kfm.channel import EMPTY, content_key, kept_out
+from kfm.clock import rfc3339
+from kfm.errors import StepFailed
+from kfm.model import ids
+from kfm.model.ledger import Generation, HeadKey, LedgerRow, NoopRow, Token
+from kfm.model.plan import Plan, plan_hash
+from kfm.receipts import receipt_path
+from kfm.wal import Wal
+from kfm.world import Target, World
+
+__all__ = ["Decision", "claim", "failed_row", "is_noop", "keep_head_key"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the claiming transaction decided."""
+
+    kind: str  # noop, settle, look_again, resume, new
+    row: LedgerRow | None = None
+    wal: Wal | None = None
+    reason: str = ""
+    names: str = ""
+    exit_code: int = 0
+    head: Generation | None = None
+    forced: int = 0
+
+
+def claim(
+    tx: Any, world: World, target: Target, token: Token, captured: Captured, plan: Plan | None, toolchain: str, run_id: str
+) -> Decision:
+    """Settle? NOOP (acks)? resume? else close what is open and claim a new run. One transaction."""
+    tx.leases.check(token)
+    mine = [r for r in tx.runs.open_runs(target.dataset_id, target.partition) if r.win == target.win]
+    for row in mine:
+        if row.intent is not None:
+            return Decision(kind="settle", row=row)
+    head = world.channel(target.dataset_id).head(tx)  # inside the transaction, after the look for open intents
+    job = tx.jobs.get(target.dataset_id, target.partition, target.win)
+    forced = job.forced if job is not None else 0
+    if not forced:
+        noop = is_noop(tx, target, captured, head, mine)
+        if noop is not None:
+            return _ack_noop(tx, world, target, token, captured, head, mine, noop, run_id)
+    if captured.unchanged or plan is None:
+        return Decision(kind="look_again", forced=forced)
+    resumable = next((r for r in mine if _resumable(r, target, captured, head, toolchain, forced)), None)
+    if resumable is not None:
+        return Decision(
+            kind="resume",
+            row=resumable,
+            wal=Wal(world.store, world.clock, resumable, tx.runs.journal(resumable.wal_id)),
+            head=head,
+            forced=forced,
+        )
+    _close(tx, world, mine, "another input, spec or base came first" if not forced else "closed by --force")
+    return _new_run(tx, world, target, captured, plan, toolchain, run_id, head, forced)
+
+
+def is_noop(tx: Any, target: Target, captured: Captured, head: Generation, mine: list[LedgerRow]) -> tuple[str, str, int] | None:
+    """(reason, what it names, exit code) when there is nothing to do."""
+    if _known(tx, target, captured, head):
+        return "unchanged", f"generation {head.generation}", 0
+    out = kept_out(head, target.partition, target.win, captured.input_hash, target.transform_hash)
+    if out is not None:
+        word = "withdrawn" if out[0] == "suppressed" else "rolled back"
+        return f"this content was {word} by generation {out[1]}", f"generation {out[1]}", 0
+    same = [r for r in mine if r.state == "PROPOSED" and (r.input_hash, r.spec_hash) == (captured.input_hash, target.spec_hash)]
+    waiting = next((r for r in same if r.pinned == head.generation), None)
+    if waiting is not None:
+        tx.runs.move(waiting.run_id, "PROPOSED", promo=1)  # approvals suffice: nobody is asked yet
+        mine.remove(waiting)
+        return "already proposed", f"run {waiting.run_id}", 0
+    rejected = next(
+        (
+            r
+            for r in reversed(tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash))
+            if r.state == "REJECTED" and r.win == target.win and r.base_version == head.version_id
+        ),
+        None,
+    )
+    if rejected is not None:
+        return f"already denied: {rejected.reason}", f"run {rejected.run_id}", 3
+    return None
+
+
+def _known(tx: Any, target: Target, captured: Captured, head: Generation) -> bool:
+    """Does the head generation hold exactly this content, made under exactly this spec?"""
+    mark = f"{captured.input_hash}:{target.transform_hash}:{target.spec_hash}"
+    if head.version_id is None:
+        return False
+    if head.contents.get(content_key(target.partition, target.win)) == mark:
+        return True
+    key = tx.index.head_key(target.dataset_id, target.partition, target.win)  # equal content under other bytes was seen before
+    return key is not None and (key.version_id, key.input_hash, key.spec_hash) == (
+        head.version_id,
+        captured.input_hash,
+        target.spec_hash,
+    )
+
+
+def _resumable(row: LedgerRow, target: Target, captured: Captured, head: Generation, toolchain: str, forced: int) -> bool:
+    same = (row.input_hash, row.spec_hash, row.base_version, row.toolchain_digest) == (
+        captured.input_hash,
+        target.spec_hash,
+        head.version_id,
+        toolchain,
+    )
+    return row.state == "CLAIMED" and same and row.pinned in (None, head.generation) and bool(row.forced or not forced)
+
+
+def _close(tx: Any, world: World, rows: list[LedgerRow], why: str) -> None:
+    for row in rows:
+        tx.runs.move(row.run_id, row.state, state="SUPERSEDED", promo=0, reason=why, ended_at=rfc3339(world.clock.now()))
+
+
+def _ack_noop(
+    tx: Any,
+    world: World,
+    target: Target,
+    token: Token,
+    captured: Captured,
+    head: Generation,
+    mine: list[LedgerRow],
+    noop: tuple[str, str, int],
+    run_id: str,
+) -> Decision:
+    now = rfc3339(world.clock.now())
+    _close(tx, world, mine, "upstream went back to what is official")
+    reason, names, code = noop
+    tx.runs.put_noop(
+        NoopRow(
+            run_id=run_id,
+            dataset_id=target.dataset_id,
+            partition=target.partition,
+            win=target.win,
+            key=captured.key,
+            reason=reason,
+            names=names,
+            timestamp=now,
+        )
+    )
+    if reason == "unchanged":
+        keep_head_key(tx, target, captured, str(head.version_id), now)
+    tx.jobs.ack(target.dataset_id, target.partition, target.win)
+    tx.leases.release(token)
+    return Decision(kind="noop", reason=reason, names=names, exit_code=code, head=head)
+
+
+def keep_head_key(tx: Any, target: Target, captured: Captured, version_id: str, now: str) -> None:
+    """Remember what this look saw, for the version that is official now."""
+    old = tx.index.head_key(target.dataset_id, target.partition, target.win)
+    tx.index.put_head_key(
+        HeadKey(
+            dataset_id=target.dataset_id,
+            partition=target.partition,
+            win=target.win,
+            run_key=captured.key,
+            spec_hash=target.spec_hash,
+            input_hash=captured.input_hash,
+            etag=captured.etag,
+            version_id=version_id,
+            checked_at=now,
+            full_check_at=now if captured.full or old is None else old.full_check_at,
+        )
+    )
+
+
+def _new_run(
+    tx: Any, world: World, target: Target, captured: Captured, plan: Plan, toolchain: str, run_id: str, head: Generation, forced: int
+) -> Decision:
+    hashed = plan_hash(plan)
+    _check_plan(tx, plan, hashed, captured.input_hash, head.version_id)
+    row = new_row(tx, world, target, captured, toolchain, run_id, head, forced)
+    tx.runs.insert(row)
+    wal = Wal(world.store, world.clock, row)
+    wal.make(
+        "PLAN",
+        "plan",
+        "DONE",
+        {
+            "plan": msgspec.to_builtins(plan),
+            "plan_hash": hashed,
+            "spec": target.spec,
+            "spec_file_hash": target.spec_file_hash,
+            "receipt_path": receipt_path(run_id, row.timestamp),
+            "base_generation": head.generation,
+        },
+    )
+    wal.make(
+        "EXECUTE",
+        "capture",
+        "IN_PROGRESS",
+        {"capture_id": captured.capture_id, "files": {n: s["digest"] for n, s in zip(captured.files, captured.sources)}},
+    )
+    tx.runs.append(wal.take_riding())
+    return Decision(kind="new", row=row, wal=wal, head=head, forced=forced)
+
+
+def _check_plan(tx: Any, plan: Plan, hashed: str, input_hash: str, base_version: str | None) -> None:
+    """A changed plan for the same inputs needs a version bump; the difference is shown."""
+    identity = ids.spec_hash([plan.updater_id, plan.updater_version, plan.spec_hash, input_hash, base_version])
+    text = canonical.dumps(msgspec.to_builtins(plan)).decode()
+    known = tx.runs.plan(identity)
+    if known is None:
+        tx.runs.keep_plan(identity, hashed, text)
+    elif known[0] != hashed:
+        old, new = msgspec.json.decode(known[1]), msgspec.json.decode(text)
+        changed = sorted(k for k in {*old, *new} if old.get(k) != new.get(k))
+        raise StepFailed(
+            f"The plan changed without a version bump: {', '.join(f'{k}: {old.get(k)} -> {new.get(k)}' for k in changed)}.",
+            expected=f"plan {known[0][:12]} for {plan.updater_id} {plan.updater_version}",
+            remedy="Raise `pipeline_version` in the registry.",
+        )
+
+
+def new_row(
+    tx: Any, world: World, target: Target, captured: Captured, toolchain: str, run_id: str, head: Generation, forced: int
+) -> LedgerRow:
+    """A new ledger row; `attempt` counts the finished runs of its tuple, so its journal is one nobody has."""
+    before = [
+        r
+        for r in tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)
+        if r.state not in ("CLAIMED", "PROPOSED") and (r.base_version, r.toolchain_digest) == (head.version_id, toolchain)
+    ]
+    wal_id = ids.wal_id(
+        target.dataset_id, target.partition, target.updater_id, target.pipeline_version, target.spec_hash, captured.input_hash,
+        head.version_id, toolchain, len(before),
+    )  # fmt: skip
+    return LedgerRow(
+        run_id=run_id,
+        wal_id=wal_id,
+        dataset_id=target.dataset_id,
+        partition=target.partition,
+        win=target.win,
+        state="CLAIMED",
+        key=captured.key,
+        timestamp=rfc3339(world.clock.now()),
+        source_metadata=msgspec.json.encode(captured.sources).decode(),
+        pipeline_version=target.pipeline_version,
+        updater_id=target.updater_id,
+        updater_version=target.pipeline_version,
+        spec_hash=target.spec_hash,
+        transform_hash=target.transform_hash,
+        input_hash=captured.input_hash,
+        toolchain_digest=toolchain,
+        attempt=len(before),
+        forced=forced,
+        trigger_type=target.trigger,
+        base_version=head.version_id,
+        base_generation=head.generation,
+    )
+
+
+def failed_row(tx: Any, world: World, target: Target, captured: Captured | None, forced: int) -> LedgerRow:
+    """A run that failed before it could be claimed: upstream did not answer, or its address is not allowed."""
+    head = tx.index.last_generation(target.dataset_id) or EMPTY(target.dataset_id)
+    blank = captured or Captured(
+        sources=tuple({"source_id": s["source_id"], "source_url": canonical_url_of(s["url"]), "etag": "", "digest": ""} for s in target.sources),
+        files={}, input_hash="", key=ids.run_key(canonical_url_of(target.sources[0]["url"]), "", target.win, target.pipeline_version),
+        etag="", unchanged=False, full=False,
+    )  # fmt: skip
+    return new_row(tx, world, target, blank, "", world.new_run_id(), head, forced)
