@@ -294,7 +294,8 @@ def _nothing_new(tx: Any, head: Generation, run: LedgerRow, candidate: Mapping[s
     if head.version_id is None or mark.rsplit(":", 1)[-1] != run.spec_hash:  # another spec wants evidence of its own
         return None
     maker = tx.runs.maker(run.dataset_id, head.version_id)
-    same = candidate["version_id"] == head.version_id or (maker is not None and maker.content_id == candidate["content_id"])
+    whole = not run.partition  # the content id of a partition says nothing about the others
+    same = candidate["version_id"] == head.version_id or (whole and maker is not None and maker.content_id == candidate["content_id"])
     return ("re-encoded, 0 rows changed", True) if same else None
 
 
