@@ -21,7 +21,7 @@ from kfm.world import World
 
 __all__ = ["examine", "mend_ledger"]
 
-DISK_FLOOR = 64 << 20
+DISK_FLOOR = 64 << 20  # said early; a run refuses to start far below it
 NEWEST = 64  # rows looked at before every run; `examine` looks at all
 
 

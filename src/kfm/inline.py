@@ -1,11 +1,12 @@
 """Work a job in this process: put it, take it, go on until nothing of it is left."""
 
+import shutil
 import time
 from collections.abc import Callable
 from typing import Any
 
 from kfm.channel import projected_generation
-from kfm.errors import Fenced, KfmError
+from kfm.errors import Fenced, KfmError, StepFailed
 from kfm.model.ledger import LedgerRow
 from kfm.runfiles import pack_noops
 from kfm.update import Steps, update
@@ -14,6 +15,7 @@ from kfm.world import Outcome, Target, World
 __all__ = ["drive", "resume_run", "run_target"]
 
 POLL_S = 0.02
+DISK_FLOOR = 1 << 20
 
 
 def _held(target_lease: str) -> Fenced:
@@ -55,6 +57,7 @@ def run_target(
     """Bring `target` up to date. The outcome is the last thing that happened to it."""
     if wait_s <= 0 and not world.store.read(lambda tx: tx.leases.is_free(target.partition_lease)):
         raise _held(target.partition_lease)
+    _check_room(world)
     for zone in (world.data, world.root):
         zone.sweep()  # type: ignore[attr-defined]
     if world.store.read(lambda tx: tx.runs.damaged(target.dataset_id, limit=64)):
@@ -80,12 +83,23 @@ def run_target(
                 break
             put()  # another run did our job on the way; ask once more, to decide for ourselves
         patience()
-    if _unfinished_business(world, target.dataset_id):
-        from kfm.promote import tick
-
-        tick(world, target.dataset_id)
-    pack_noops(world, target.dataset_id)
+    try:
+        _tidy(world, target.dataset_id)
+    except (KfmError, OSError):
+        pass  # the outcome stands; the next run or `kfm doctor --fix` tidies up
     return last
+
+
+def _check_room(world: World) -> None:
+    """Below the floor a run could not even say why it failed."""
+    folder = world.root.local("x").parent
+    free = shutil.disk_usage(folder).free
+    if free < DISK_FLOOR:
+        raise StepFailed(
+            f"Only {free:,} bytes are free on the disk of this workspace.",
+            expected=f"at least {DISK_FLOOR:,} to begin with",
+            remedy="Free some space, then run again: the official version is unchanged.",
+        )
 
 
 def _promote_pending(world: World, target: Target, patience: Callable[[], None]) -> Outcome | None:
@@ -98,9 +112,10 @@ def _promote_pending(world: World, target: Target, patience: Callable[[], None])
     except KfmError as error:
         if isinstance(error, Fenced):
             raise
+        left = world.store.read(lambda tx: tx.runs.promotable(target.dataset_id))
         return Outcome(
             dataset_id=target.dataset_id,
-            run_id=world.store.read(lambda tx: tx.runs.promotable(target.dataset_id))[0].run_id,
+            run_id=left[0].run_id if left else "",
             state="FAILED",
             reason=error.happened,
             exit_code=error.exit_code,
@@ -114,6 +129,15 @@ def _mend(world: World, dataset_id: str) -> None:
 
     for run_id in mend_ledger(world, dataset_id):
         world.log(dataset_id).say("ledger.damaged", stage="idempotency", level="warning", damaged_run=run_id, kept="ledger/quarantine")
+
+
+def _tidy(world: World, dataset_id: str) -> None:
+    """Leave nothing for later that can be done now."""
+    if _unfinished_business(world, dataset_id):
+        from kfm.promote import tick
+
+        tick(world, dataset_id)
+    pack_noops(world, dataset_id)
 
 
 def _unfinished_business(world: World, dataset_id: str) -> bool:
