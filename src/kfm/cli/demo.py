@@ -10,7 +10,7 @@ import msgspec
 from kfm.cli.call import Parser, emit
 from kfm.cli.init import make_workspace
 from kfm.cli.run import run_dataset
-from kfm.cli.terminal import sign
+from kfm.cli.terminal import program, sign
 from kfm.verify import verify_workspace
 from kfm.wiring import open_workspace, open_world, own_sample
 
@@ -52,9 +52,10 @@ def main(args: Any) -> int:
         f"Proof   {sign('PASS' if not found.problems else 'FAILED')} {found.versions} versions, {found.files} files, {found.generations} signed generations verified"
     )
     print(f"Where   {folder}/data        Time {time.monotonic() - began:.1f} s\n")
-    print(f"Next    kfm -w {folder} status")
-    print(f"        kfm -w {folder} get ks_earthquakes -o quakes")
-    print(f"        kfm -w {folder} drill ks_earthquakes")
+    kfm = program()
+    print(f"Next    {kfm} -w {folder} status")
+    print(f"        {kfm} -w {folder} get ks_earthquakes -o quakes")
+    print(f"        {kfm} -w {folder} drill ks_earthquakes")
     return code
 
 

@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Progress", "colour", "mask_home", "progress", "say", "say_error", "sign"]
+__all__ = ["Progress", "colour", "mask_home", "program", "progress", "say", "say_error", "sign"]
 
 _SIGNS = {
     "COMMITTED": ("+", "+", "32"), "NOOP": ("·", ".", "90"), "FAILED": ("✕", "x", "31"), "REJECTED": ("⊖", "D", "35"),
@@ -30,6 +30,14 @@ def sign(state: str, stream: Any = None) -> str:
 
 def say(text: str = "") -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def program() -> str:
+    """How to call kfm from here: by name when it is on the PATH, else as this command was called."""
+    import shutil
+
+    called = sys.argv[0]
+    return "kfm" if shutil.which("kfm") or not called.endswith("kfm") else called
 
 
 def mask_home(text: str) -> str:
