@@ -10,7 +10,8 @@ from kfm.channel import projected_generation
 from kfm.clock import rfc3339
 from kfm.errors import IntegrityError, KfmError
 from kfm.model.ledger import LedgerRow
-from kfm.promote import tick, void
+from kfm.operate import void
+from kfm.projection import tick
 from kfm.raw import render_raw
 from kfm.receipts import pretty
 from kfm.reindex import ledger_row, void_all

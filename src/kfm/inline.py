@@ -134,7 +134,7 @@ def _mend(world: World, dataset_id: str) -> None:
 def _tidy(world: World, dataset_id: str) -> None:
     """Leave nothing for later that can be done now."""
     if _unfinished_business(world, dataset_id):
-        from kfm.promote import tick
+        from kfm.projection import tick
 
         tick(world, dataset_id)
     pack_noops(world, dataset_id)

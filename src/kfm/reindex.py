@@ -8,7 +8,8 @@ import msgspec
 from kfm import canonical
 from kfm.lineage.base import LineageRecord, edges
 from kfm.model.ledger import Generation, LedgerRow, NoopRow, head_key_of
-from kfm.promote import project, void
+from kfm.operate import void
+from kfm.projection import project
 from kfm.receipts import receipt_path
 from kfm.runfiles import read_run_file, run_ids, started_at
 from kfm.world import World

@@ -73,7 +73,7 @@ def _journal(ws: Path) -> list[dict[str, Any]]:
 
 
 def test_without_lineage_nothing_is_committed(kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kfm.store.sqlite import IndexView
+    from kfm.store.views import IndexView
 
     def refuse(*_: Any, **__: Any) -> None:
         raise StepFailed("the lineage sink is down")

@@ -23,7 +23,9 @@ from kfm.fetch.base import Fetched
 from kfm.gates.base import Reason, Verdict
 from kfm.model import ids
 from kfm.model.dataset import Column, DatasetEntry, Source
-from kfm.promote import promote, rollback, tick, withdraw
+from kfm.operate import rollback, withdraw
+from kfm.projection import tick
+from kfm.promote import promote
 from kfm.publisher.local import LocalPublisher
 from kfm.reindex import datasets_with_evidence, known_epoch, rebuild, void_all
 from kfm.store.sqlite import SqliteStore

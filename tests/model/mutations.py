@@ -5,7 +5,7 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "expiry",
         [
             (
-                "store/sqlite.py",
+                "store/views.py",
                 "    def check(self, *tokens: Token) -> None:\n        for token in tokens:",
                 "    def check(self, *tokens: Token) -> None:\n        for token in ():",
             )
@@ -61,11 +61,11 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "a-b-a-b",
         [
             (
-                "promote.py",
+                "projection.py",
                 "        if found is None:\n            continue  # not committed yet\n        if found.run_id == row.run_id:",
                 "        if found is None or found.run_id == row.run_id:",
             ),
-            ("promote.py", 'state = "delivered" if found.run_id == row.run_id else "dropped"', 'state = "delivered"'),
+            ("projection.py", 'state = "delivered" if found.run_id == row.run_id else "dropped"', 'state = "delivered"'),
         ],
     ),
     "replace_gen": (

@@ -11,7 +11,7 @@ LAYERS = {
     "seams": {"zones", "store", "fetch", "publisher", "lineage", "policy", "telemetry", "connectors"},
     "judgement": {"gates", "catalog", "story", "diff"},
     "run": {
-        "update", "capture", "claim", "closing", "assemble", "promote", "quarantine", "attest", "receipts", "boundary", "proposal", "channel", "wal", "world", "raw",
+        "update", "operate", "projection", "capture", "claim", "closing", "assemble", "promote", "quarantine", "attest", "receipts", "boundary", "proposal", "channel", "wal", "world", "raw",
         "runlog", "runfiles", "verify", "reindex", "doctor", "status", "ref", "heartbeat",
     },
     "control": {"inline", "schedule", "backfill", "pools", "webhook", "worker", "jobs", "runners"},

@@ -4,7 +4,7 @@ from typing import Any
 
 from kfm.cli.call import Parser, emit
 from kfm.errors import UsageError
-from kfm.promote import rollback
+from kfm.operate import rollback
 from kfm.ref import resolve
 from kfm.wiring import open_workspace, open_world
 

@@ -1,0 +1,389 @@
+"""The views of one SQLite transaction: leases, jobs, runs, and the index over evidence."""
+
+import hashlib
+import re
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kfm import canonical
+from kfm.clock import rfc3339
+from kfm.errors import Fenced, IntegrityError
+from kfm.model import ids
+from kfm.store.base import Generation, HeadKey, JobRow, LedgerRow, NoopRow, OutboxRow, Token, WalRecord
+
+if TYPE_CHECKING:
+    from kfm.store.sqlite import SqliteStore
+
+__all__ = ["SQL", "IndexView", "JobView", "LeaseView", "RunView"]
+
+_HERE = Path(__file__).parent
+_LEDGER_FIELDS = LedgerRow.__struct_fields__
+_WAL_FIELDS = WalRecord.__struct_fields__
+
+
+def _load_queries() -> dict[str, str]:
+    parts = re.split(r"(?m)^-- name: (\w+)\n", (_HERE / "queries.sql").read_text())
+    return dict(zip(parts[1::2], (p.strip() for p in parts[2::2])))
+
+
+SQL = _load_queries()
+
+
+def _insert(table: str, fields: Sequence[str], verb: str = "insert") -> str:
+    return f"{verb} into {table} ({', '.join(fields)}) values ({', '.join(':' + f for f in fields)})"
+
+
+SQL["run_put"] = _insert("ledger", (*_LEDGER_FIELDS, "sum"), "insert or replace")
+SQL["run_insert"] = _insert("ledger", (*_LEDGER_FIELDS, "sum"))
+SQL["journal_put"] = f"insert into journal values ({', '.join('?' * len(_WAL_FIELDS))})"
+SQL["generation_put"] = _insert("generation", Generation.__struct_fields__)
+SQL["head_key_put"] = _insert("head_key", HeadKey.__struct_fields__, "insert or replace")
+SQL["noop_put"] = _insert("noop", NoopRow.__struct_fields__, "insert or ignore")
+
+
+def ledger_sum(row: dict[str, Any]) -> str:
+    """The checksum of a ledger row over all its fields."""
+    return hashlib.sha256(canonical.dumps([row[f] for f in _LEDGER_FIELDS])).hexdigest()
+
+
+def _ledger_row(raw: sqlite3.Row) -> LedgerRow:
+    values = {f: raw[f] for f in _LEDGER_FIELDS}
+    try:
+        ok = ledger_sum(values) == raw["sum"]
+    except Exception:
+        ok = False
+    if not ok:
+        raise IntegrityError(
+            f"The ledger row of run {raw['run_id']} is damaged.",
+            expected="its checksum to match its fields",
+            remedy="Run `kfm doctor --fix`: it sets the row aside in ledger/quarantine and rebuilds it from evidence.",
+        )
+    return LedgerRow(**values)
+
+
+class _View:
+    def __init__(self, store: "SqliteStore", db: sqlite3.Connection) -> None:
+        self._store = store
+        self._db = db
+
+    def _all(self, query: str, /, **values: Any) -> list[sqlite3.Row]:
+        return self._db.execute(SQL[query], values).fetchall()
+
+    def _one(self, query: str, /, **values: Any) -> sqlite3.Row | None:
+        row: sqlite3.Row | None = self._db.execute(SQL[query], values).fetchone()
+        return row
+
+    def _do(self, query: str, /, **values: Any) -> int:
+        return self._db.execute(SQL[query], values).rowcount
+
+
+class LeaseView(_View):
+    """Leases with fencing tokens; the lock file says dead, the expiry says frozen."""
+
+    def take(self, name: str, holder: str, seconds: float) -> Token | None:
+        store, row = self._store, self._one("lease_get", name=name)
+        if row is not None and row["holder"] is not None and not self._lapsed(name, row):
+            return None
+        number = row["token"] + 1 if row is not None and row["epoch"] == store.epoch else 1
+        token = Token(name, store.epoch, number)
+        if row is not None:
+            store.after_commit(lambda: store.locks.drop(Token(name, row["epoch"], row["token"])))
+        store.locks.hold(token)
+        store.on_rollback(lambda: store.locks.drop(token))
+        self._do(
+            "lease_put",
+            name=name,
+            epoch=token.epoch,
+            token=token.number,
+            holder=holder,
+            boot_id=store.clock.boot_id(),
+            expires_ns=store.clock.boot_ns() + int(seconds * 1e9),
+        )
+        return token
+
+    def _lapsed(self, name: str, row: sqlite3.Row) -> bool:
+        if row["boot_id"] != self._store.clock.boot_id() or row["expires_ns"] <= self._store.clock.boot_ns():
+            return True
+        return self._store.locks.is_dead(Token(name, row["epoch"], row["token"]))
+
+    def is_free(self, name: str) -> bool:
+        row = self._one("lease_get", name=name)
+        return row is None or row["holder"] is None or self._lapsed(name, row)
+
+    def check(self, *tokens: Token) -> None:
+        for token in tokens:
+            if self._one("lease_check", name=token.lease, epoch=token.epoch, token=token.number) is None:
+                raise Fenced(
+                    f"The lease {token.lease} was taken over by another run (token {token.epoch}.{token.number} is stale).",
+                    expected="to still hold it",
+                    remedy="Nothing was written. Run the command again: it finds what the other run left.",
+                )
+
+    def renew(self, tokens: Iterable[Token], seconds: float) -> None:
+        until = self._store.clock.boot_ns() + int(seconds * 1e9)
+        for token in tokens:
+            self._do("lease_renew", name=token.lease, epoch=token.epoch, token=token.number, expires_ns=until)
+
+    def release(self, *tokens: Token) -> None:
+        for token in tokens:
+            self._do("lease_release", name=token.lease, epoch=token.epoch, token=token.number)
+            self._store.after_commit(lambda token=token: self._store.locks.drop(token))  # type: ignore[misc]
+
+    def held(self) -> list[dict[str, Any]]:
+        return [dict(r) | {"lapsed": self._lapsed(r["name"], r)} for r in self._all("lease_held")]
+
+
+class JobView(_View):
+    """`put` while a job runs marks it `again`; its ack then queues it once more."""
+
+    TYPE = "ingest.pull_source"
+
+    def _id(self, dataset_id: str, partition: str, win: str) -> str:
+        inputs = [{"kind": "dataset", "id": f"kfm://dataset/{dataset_id}"}]
+        return ids.job_id(self.TYPE, inputs, {"partition": partition}, win or None)
+
+    def get(self, dataset_id: str, partition: str, win: str) -> JobRow | None:
+        row = self._one("job_get", job_id=self._id(dataset_id, partition, win))
+        return None if row is None else JobRow(**dict(row))
+
+    def put(self, dataset_id: str, partition: str, win: str, *, forced: int = 0, reason: str = "") -> JobRow:
+        old = self.get(dataset_id, partition, win)
+        if old is None or old.state == "ended":
+            generation = 1 if old is None else old.generation + 1
+            job = self._new(dataset_id, partition, win, forced, reason, generation)
+        elif old.state == "queued":
+            job = msgspec.structs.replace(old, forced=max(old.forced, forced), reason=reason or old.reason)
+        elif forced and self._store_lease_free(dataset_id, partition):  # the holder is dead: the forced command takes over
+            job = msgspec.structs.replace(old, forced=1, reason=reason)
+        else:
+            job = msgspec.structs.replace(old, again=max(old.again, 1 + forced))
+        self._do("job_put", **msgspec.structs.asdict(job))
+        return job
+
+    def _store_lease_free(self, dataset_id: str, partition: str) -> bool:
+        return LeaseView(self._store, self._db).is_free(f"{dataset_id}/{partition}" if partition else f"{dataset_id}/-")
+
+    def _new(self, dataset_id: str, partition: str, win: str, forced: int, reason: str, generation: int) -> JobRow:
+        return JobRow(
+            job_id=self._id(dataset_id, partition, win),
+            job_type=self.TYPE,
+            dataset_id=dataset_id,
+            partition=partition,
+            win=win,
+            state="queued",
+            again=0,
+            forced=forced,
+            generation=generation,
+            reason=reason,
+            put_at=rfc3339(self._store.clock.now()),
+        )
+
+    def start(self, job: JobRow) -> None:
+        self._save(job, state="running")
+
+    def ack(self, dataset_id: str, partition: str, win: str) -> None:
+        job = self.get(dataset_id, partition, win)
+        if job is None or job.state == "ended":
+            return
+        if job.again:
+            self._save(job, state="queued", again=0, forced=job.again - 1)
+        else:
+            self._save(job, state="ended", forced=0)
+
+    def requeue(self, dataset_id: str, partition: str, win: str) -> None:
+        job = self.get(dataset_id, partition, win)
+        if job is None:
+            self.put(dataset_id, partition, win)
+        else:
+            self._save(job, state="queued", again=0)
+
+    def waiting(self, dataset_id: str) -> list[JobRow]:
+        return [JobRow(**dict(r)) for r in self._all("job_waiting", dataset_id=dataset_id)]
+
+    def _save(self, job: JobRow, **changes: Any) -> None:
+        self._do("job_put", **msgspec.structs.asdict(msgspec.structs.replace(job, **changes)))
+
+
+class RunView(_View):
+    """The ledger and the journals."""
+
+    def get(self, run_id: str) -> LedgerRow | None:
+        row = self._one("run_get", run_id=run_id)
+        return None if row is None else _ledger_row(row)
+
+    def open_runs(self, dataset_id: str, partition: str | None = None) -> list[LedgerRow]:
+        rows = [_ledger_row(r) for r in self._all("run_open", dataset_id=dataset_id)]
+        return [r for r in rows if partition is None or r.partition == partition]
+
+    def by_tuple(self, dataset_id: str, partition: str, spec_hash: str, input_hash: str) -> list[LedgerRow]:
+        rows = self._all("run_tuple", dataset_id=dataset_id, partition=partition, spec_hash=spec_hash, input_hash=input_hash)
+        return [_ledger_row(r) for r in rows]
+
+    def promotable(self, dataset_id: str) -> list[LedgerRow]:
+        return [_ledger_row(r) for r in self._all("run_promotable", dataset_id=dataset_id)]
+
+    def maker(self, dataset_id: str, version_id: str) -> LedgerRow | None:
+        """The run that last made this version official."""
+        row = self._one("run_maker", dataset_id=dataset_id, version_id=version_id)
+        return None if row is None else _ledger_row(row)
+
+    def unarchived(self, dataset_id: str) -> list[LedgerRow]:
+        return [_ledger_row(r) for r in self._all("run_unarchived", dataset_id=dataset_id)]
+
+    def recent(self, dataset_id: str | None = None, limit: int = 1000) -> list[LedgerRow]:
+        return [_ledger_row(r) for r in self._all("run_list", dataset_id=dataset_id, limit=limit)]
+
+    def damaged(self, dataset_id: str | None = None, limit: int = -1) -> list[dict[str, Any]]:
+        """Ledger rows whose checksum does not match, as they are; newest first, `limit` -1 looks at all."""
+        bad: list[dict[str, Any]] = []
+        for raw in self._all("run_list", dataset_id=dataset_id, limit=limit):
+            try:
+                _ledger_row(raw)
+            except IntegrityError:
+                bad.append(dict(raw))
+        return bad
+
+    def insert(self, row: LedgerRow) -> None:
+        values = msgspec.structs.asdict(row)
+        self._do("run_insert", **values, sum=ledger_sum(values))
+
+    def delete(self, run_id: str) -> None:
+        self._do("run_delete", run_id=run_id)
+
+    def move(self, run_id: str, leaves: str, **changes: Any) -> LedgerRow:
+        old = self.get(run_id)
+        if old is None or old.state != leaves:
+            raise Fenced(
+                f"Run {run_id} is {old.state if old else 'unknown'} by now.",
+                expected=f"it to be {leaves}",
+                remedy="Another process closed it; run the command again.",
+            )
+        new = msgspec.structs.replace(old, **changes)
+        values = msgspec.structs.asdict(new)
+        self._do("run_put", **values, sum=ledger_sum(values))
+        return new
+
+    def append(self, records: Sequence[WalRecord]) -> None:
+        """Append; the same (wal_id, seq) again is fine when equal but for its time."""
+        for record in records:
+            try:
+                self._db.execute(SQL["journal_put"], msgspec.structs.astuple(record))
+            except sqlite3.IntegrityError:
+                self._accept_repeat(record)
+
+    def _accept_repeat(self, record: WalRecord) -> None:
+        raw = self._one("journal_one", wal_id=record.wal_id, seq=record.seq)
+        old = WalRecord(**dict(raw)) if raw is not None else None
+        same = old is not None and all(
+            getattr(old, f) == getattr(record, f) for f in ("phase", "step_id", "status", "payload", "updater_id", "input_hash")
+        )
+        if not same:
+            raise IntegrityError(
+                f"Journal {record.wal_id[:12]} has another record {record.seq} already.",
+                expected="the same record or none",
+                remedy="Run `kfm doctor`.",
+            )
+
+    def journal(self, wal_id: str) -> list[WalRecord]:
+        return [WalRecord(**dict(r)) for r in self._all("journal_get", wal_id=wal_id)]
+
+    def drop_journal(self, wal_id: str) -> None:
+        self._do("journal_delete", wal_id=wal_id)
+
+    def plan(self, identity: str) -> tuple[str, str] | None:
+        row = self._one("plan_get", identity=identity)
+        return None if row is None else (row["plan_hash"], row["plan"])
+
+    def keep_plan(self, identity: str, plan_hash: str, plan: str) -> None:
+        self._do("plan_put", identity=identity, plan_hash=plan_hash, plan=plan)
+
+    def put_noop(self, row: NoopRow) -> None:
+        self._do("noop_put", **msgspec.structs.asdict(row))
+
+    def unpacked_noops(self, dataset_id: str, before: str) -> list[NoopRow]:
+        return [NoopRow(**dict(r)) for r in self._all("noop_unpacked", dataset_id=dataset_id, before=before)]
+
+    def mark_packed(self, run_ids: Sequence[str]) -> None:
+        for run_id in run_ids:
+            self._do("noop_mark", run_id=run_id)
+
+    def noops(self, dataset_id: str | None = None, limit: int = 1000) -> list[NoopRow]:
+        return [NoopRow(**dict(r)) for r in self._all("noop_list", dataset_id=dataset_id, limit=limit)]
+
+
+class IndexView(_View):
+    """What is derived from evidence: channel generations, lineage, outbox, head keys."""
+
+    @staticmethod
+    def _generation(raw: sqlite3.Row) -> Generation:
+        values = dict(raw)
+        for name in ("contents", "held", "suppressed"):
+            values[name] = msgspec.json.decode(values[name])
+        return Generation(**values)
+
+    def last_generation(self, dataset_id: str) -> Generation | None:
+        row = self._one("generation_last", dataset_id=dataset_id)
+        return None if row is None else self._generation(row)
+
+    def generation(self, dataset_id: str, number: int) -> Generation | None:
+        row = self._one("generation_get", dataset_id=dataset_id, generation=number)
+        return None if row is None else self._generation(row)
+
+    def generation_of_version(self, dataset_id: str, version_id: str) -> Generation | None:
+        row = self._one("generation_of_version", dataset_id=dataset_id, version_id=version_id)
+        return None if row is None else self._generation(row)
+
+    def generations(self, dataset_id: str) -> list[Generation]:
+        return [self._generation(r) for r in self._all("generation_list", dataset_id=dataset_id)]
+
+    def put_generation(self, row: Generation) -> None:
+        values = msgspec.structs.asdict(row)
+        for name in ("contents", "held", "suppressed"):
+            values[name] = msgspec.json.encode(values[name]).decode()
+        self._do("generation_put", **values)
+
+    def put_outbox(self, run_id: str, dataset_id: str, generation: int, payload: str) -> None:
+        self._do("outbox_put", run_id=run_id, dataset_id=dataset_id, generation=generation, payload=payload)
+
+    def outbox(self) -> list[OutboxRow]:
+        return [OutboxRow(**dict(r)) for r in self._all("outbox_waiting")]
+
+    def mark_outbox(self, run_id: str, generation: int, state: str) -> None:
+        self._do("outbox_mark", run_id=run_id, generation=generation, state=state)
+
+    def put_lineage(self, run_id: str, dataset_id: str, generation: int, record: str, edges: Iterable[tuple[str, str, str]]) -> None:
+        self._do("lineage_put", run_id=run_id, dataset_id=dataset_id, generation=generation, record=record)
+        for source, kind, target in edges:
+            self._do("lineage_edge_put", source=source, kind=kind, target=target, run_id=run_id)
+
+    def lineage(self, dataset_id: str | None = None) -> list[dict[str, Any]]:
+        return [dict(r) for r in self._all("lineage_list", dataset_id=dataset_id)]
+
+    def head_key(self, dataset_id: str, partition: str, win: str) -> HeadKey | None:
+        row = self._one("head_key_get", dataset_id=dataset_id, partition=partition, win=win)
+        return None if row is None else HeadKey(**dict(row))
+
+    def latest_check(self, dataset_id: str) -> HeadKey | None:
+        row = self._one("head_key_latest", dataset_id=dataset_id)
+        return None if row is None else HeadKey(**dict(row))
+
+    def put_head_key(self, row: HeadKey) -> None:
+        self._do("head_key_put", **msgspec.structs.asdict(row))
+
+    def untrusted(self, dataset_id: str, source_url: str) -> str | None:
+        row = self._one("source_untrusted", dataset_id=dataset_id, source_url=source_url)
+        return None if row is None else str(row["untrusted"])
+
+    def distrust(self, dataset_id: str, source_url: str, why: str) -> None:
+        self._do("source_distrust", dataset_id=dataset_id, source_url=source_url, untrusted=why)
+
+    def meta(self, key: str) -> str | None:
+        row = self._one("meta_get", key=key)
+        return None if row is None else str(row["value"])
+
+    def put_meta(self, key: str, value: str) -> None:
+        self._do("meta_put", key=key, value=value)
