@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kfm import canonical
-from kfm.channel import content_key, version_kept_out
+from kfm.channel import version_kept_out, withdrawn_by
 from kfm.claim import keep_head_key
 from kfm.clock import rfc3339
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
@@ -50,8 +50,7 @@ def assemble(work: "_Update", wal: Wal, result: TransformResult) -> "Steps":
     }
     _write_candidate(work, wal, candidate)
     yield "candidate written"
-    suppressed = version_kept_out(head, candidate["version_id"])
-    verdicts = judge(world, target.dataset_id, candidate, suppressed[1] if suppressed and suppressed[0] == "suppressed" else None)
+    verdicts = judge(world, target.dataset_id, candidate, withdrawn_by(head, wal.run, candidate["version_id"]))
     return _propose(work, wal, candidate, verdicts, result)
 
 
@@ -212,7 +211,16 @@ def evidence_of(world: World, dataset_id: str, candidate: Mapping[str, Any], sup
 
 
 def judge(world: World, dataset_id: str, candidate: Mapping[str, Any], suppressed: str | None) -> list[dict[str, Any]]:
-    verdicts = judge_all(world.gates, evidence_of(world, dataset_id, candidate, suppressed))
+    """Every verdict. Damaged bytes are no denial to be remembered: they raise `IntegrityError`."""
+    evidence = evidence_of(world, dataset_id, candidate, suppressed)
+    for path, digest in evidence.expected.items():
+        if evidence.found[path] != digest:
+            raise IntegrityError(
+                f"{candidate['artifacts'][path]['from']} is {'damaged' if evidence.found[path] else 'missing'}.",
+                expected=digest,
+                remedy="Restore the file from a backup (`kfm verify` lists what is damaged), then run again.",
+            )
+    verdicts = judge_all(world.gates, evidence)
     found: list[dict[str, Any]] = msgspec.to_builtins(verdicts)
     return found
 
@@ -290,12 +298,11 @@ def _nothing_new(tx: Any, head: Generation, run: LedgerRow, candidate: Mapping[s
     out = version_kept_out(head, candidate["version_id"])
     if out is not None and out[0] == "held":
         return f"this version was rolled back by generation {out[1]}", False
-    mark = head.contents.get(content_key(run.partition, run.win), "")
-    if head.version_id is None or mark.rsplit(":", 1)[-1] != run.spec_hash:  # another spec wants evidence of its own
+    maker = tx.runs.maker(run.dataset_id, head.version_id, run.spec_hash) if head.version_id else None
+    if maker is None:  # never official under this spec: it wants evidence of its own
         return None
-    maker = tx.runs.maker(run.dataset_id, head.version_id)
     whole = not run.partition  # the content id of a partition says nothing about the others
-    same = candidate["version_id"] == head.version_id or (whole and maker is not None and maker.content_id == candidate["content_id"])
+    same = candidate["version_id"] == head.version_id or (whole and maker.content_id == candidate["content_id"])
     return ("re-encoded, 0 rows changed", True) if same else None
 
 
@@ -307,9 +314,10 @@ def _told(work: "_Update", row: LedgerRow, reasons: list[dict[str, Any]], result
     if row.state == "PROPOSED":
         work.log.say("version.proposed", stage="publish", version_id=row.version_id)
         return work.outcome("PROPOSED", version_id=row.version_id, **numbers)
-    finish(work.world, row.run_id)
     level = "error" if row.state == "REJECTED" else "info"
-    work._close_log(row.state, row.reason, level=level, reasons=reasons)
+    with work.world.ended():
+        finish(work.world, row.run_id)
+        work._close_log(row.state, row.reason, level=level, reasons=reasons)
     remedy = reasons[0]["remedy"] if reasons else ""
     plain = tuple({k: str(v) for k, v in r.items()} for r in reasons)
     code = {"REJECTED": 3}.get(row.state, 0)

@@ -66,6 +66,14 @@ def _broken(why: str) -> IntegrityError:
     )
 
 
+def _damaged_key() -> IntegrityError:
+    return IntegrityError(
+        "The signing key of this workspace is damaged.",
+        expected="keys/<id>.key to be the private half of keys/<id>.pub",
+        remedy="Restore both from their backup. Nothing was signed and nothing official changed.",
+    )
+
+
 class KeyFolder:
     """The signing key of a workspace and the public keys it trusts: `keys/<keyid>.key` (0600) and `keys/<keyid>.pub`."""
 
@@ -95,7 +103,7 @@ class KeyFolder:
         return keyid
 
     def _load(self) -> None:
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
         keys = sorted(self._folder.glob("*.key"))
         if not keys:
@@ -104,8 +112,19 @@ class KeyFolder:
                 expected="keys/<id>.key, made by `kfm init`",
                 remedy="Restore the key from its backup, or run `kfm init` here to make a new one.",
             )
-        self._private = load_pem_private_key(keys[0].read_bytes(), None)
-        self._keyid = keys[0].stem
+        try:
+            private: Any = load_pem_private_key(keys[0].read_bytes(), None)
+            public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise _damaged_key() from error
+        # What a damaged key signs, nobody could ever verify: better no signature than that one.
+        if hashlib.sha256(public).hexdigest()[:32] != keys[0].stem or keys[0].stem not in self._trusted():
+            raise _damaged_key()
+        self._private, self._keyid = private, keys[0].stem
+
+    def check(self) -> None:
+        """Raise when the signing key is missing or damaged."""
+        self._load()
 
     def sign(self, document: Mapping[str, Any]) -> bytes:
         """The envelope around a statement, as the bytes of its file."""

@@ -31,6 +31,7 @@ class Captured:
     etag: str
     unchanged: bool  # upstream answered 304 to the head's validator
     full: bool
+    replayed: bool = False  # from an earlier capture: good for resuming that run, never for a new one
 
     @property
     def capture_id(self) -> str:
@@ -167,4 +168,5 @@ def replay_capture(world: World, row: LedgerRow) -> Captured | None:
         etag=msgspec.json.encode(etags).decode() if all(etags) else "",
         unchanged=False,
         full=True,
+        replayed=True,
     )

@@ -1,5 +1,6 @@
 """The channel of a dataset: signed, append-only generations; creating one is the only commit point."""
 
+import datetime as dt
 from typing import Any
 
 import msgspec
@@ -8,10 +9,10 @@ from kfm.attest import KeyFolder, statement, unwrap
 from kfm.errors import IntegrityError
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
-from kfm.store.base import Generation
+from kfm.model.ledger import Generation, LedgerRow
 from kfm.zones.base import Zone
 
-__all__ = ["EMPTY", "Channel", "content_key", "kept_out", "projected_generation", "version_kept_out"]
+__all__ = ["EMPTY", "Channel", "content_key", "kept_out", "projected_generation", "version_kept_out", "withdrawn_by", "withdrawn_inside"]
 
 _MOST_WINDOWS = 256  # an older window is unknown, never unchanged
 
@@ -81,10 +82,12 @@ class Channel:
             raise _wrong(self.path(number), "it does not continue the generation before it")
         run = tx.runs.get(found.run_id) if found.run_id else None
         contents, held, suppressed = dict(before.contents), dict(before.held), dict(before.suppressed)
-        if found.kind == "promote" and run is not None:
+        if found.kind == "promote" and run is None:
+            contents = {}  # made by a run this store does not know: unknown, never unchanged
+        elif found.kind == "promote" and run is not None:
             mark = f"{run.input_hash}:{run.transform_hash}:{run.spec_hash}"
             key = content_key(run.partition, run.win)
-            contents = _with(contents, key, mark, alone=not run.win and not run.partition)
+            contents = _with(contents, run.partition, run.win, mark)
             if found.forced:
                 held.pop(_hold_key(key, mark), None)
                 held.pop(str(found.version_id), None)
@@ -93,10 +96,11 @@ class Channel:
             kept = {} if target is None else dict(target.contents)
             if found.kind == "withdraw":
                 kept = {k: v for k, v in before.contents.items() if k not in {rule.get("content") for rule in found.suppress}}
-            gone = {_hold_key(k, v): str(number) for k, v in before.contents.items() if kept.get(k) != v}
+            left = {k: v for k, v in before.contents.items() if kept.get(k) != v}
+            into, key_of = (suppressed, _input_key) if found.kind == "withdraw" else (held, _hold_key)
+            into.update({key_of(k, v): str(number) for k, v in left.items()})
             if before.version_id and before.version_id != found.version_id:
-                gone[before.version_id] = str(number)
-            (suppressed if found.kind == "withdraw" else held).update(gone)
+                into[before.version_id] = str(number)
             contents = kept
         row = Generation(
             dataset_id=self.dataset_id,
@@ -130,12 +134,29 @@ def projected_generation(zone: Zone, dataset_id: str) -> int | None:
 
 
 def kept_out(head: Generation, partition: str, win: str, input_hash: str, transform_hash: str) -> tuple[str, str] | None:
-    """('held' | 'suppressed', generation) when this content was rolled back or withdrawn."""
-    key = _hold_key(content_key(partition, win), f"{input_hash}:{transform_hash}:")
-    for what, found in (("suppressed", head.suppressed), ("held", head.held)):
-        if key in found:
-            return what, found[key]
+    """('held' | 'suppressed', generation) when this content was rolled back or withdrawn.
+
+    A withdrawal is about the input, however it is transformed; a rollback about what was made of it.
+    """
+    key, mark = content_key(partition, win), f"{input_hash}:{transform_hash}:"
+    for what, found, name in (("suppressed", head.suppressed, _input_key(key, mark)), ("held", head.held, _hold_key(key, mark))):
+        if name in found:
+            return what, found[name]
     return None
+
+
+def withdrawn_by(head: Generation, run: LedgerRow, version_id: str) -> str | None:
+    """The generation that withdrew what this run brings, as an input or as a version."""
+    found = head.suppressed.get(_input_key(content_key(run.partition, run.win), f"{run.input_hash}:"))
+    return found or head.suppressed.get(version_id)
+
+
+def withdrawn_inside(head: Generation, target: Generation) -> str | None:
+    """The generation that withdrew something `target` holds, None when all of it may be shown."""
+    for key, mark in target.contents.items():
+        if _input_key(key, mark) in head.suppressed:
+            return head.suppressed[_input_key(key, mark)]
+    return head.suppressed.get(str(target.version_id))
 
 
 def version_kept_out(head: Generation, version_id: str) -> tuple[str, str] | None:
@@ -149,15 +170,30 @@ def _hold_key(key: str, mark: str) -> str:
     return f"{key}\n{mark.rsplit(':', 1)[0]}"
 
 
-def _with(contents: dict[str, str], key: str, mark: str, *, alone: bool) -> dict[str, str]:
-    if alone:  # the whole dataset was replaced: what windows had brought is no longer known to be in it
-        return {key: mark}
-    contents.pop(key, None)
-    contents[key] = mark
-    windows = [k for k in contents if "|" in k]
+def _input_key(key: str, mark: str) -> str:
+    return f"{key}\n{mark.split(':', 1)[0]}"
+
+
+def _with(contents: dict[str, str], partition: str, win: str, mark: str) -> dict[str, str]:
+    """The marks after a commit: what it may have overwritten is no longer known to be there."""
+    key = content_key(partition, win)
+    kept = {k: v for k, v in contents.items() if k != key and not _touches(k, partition, win)}
+    kept[key] = mark
+    windows = [k for k in kept if "|" in k]
     for old in windows[: max(0, len(windows) - _MOST_WINDOWS)]:
-        del contents[old]
-    return contents
+        del kept[old]
+    return kept
+
+
+def _touches(key: str, partition: str, win: str) -> bool:
+    """Whether a commit for (partition, win) may have changed rows that the content under `key` brought."""
+    theirs, _, window = key.partition("|")
+    if theirs != partition:
+        return False
+    if not win or not window:
+        return True
+    (since, until), (start, end) = ([dt.datetime.fromisoformat(t) for t in w.split("/")] for w in (win, window))
+    return since < end and start < until
 
 
 def _wrong(path: str, why: str) -> IntegrityError:

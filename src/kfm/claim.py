@@ -46,7 +46,7 @@ def claim(
     head = world.channel(target.dataset_id).head(tx)  # inside the transaction, after the look for open intents
     job = tx.jobs.get(target.dataset_id, target.partition, target.win)
     forced = job.forced if job is not None else 0
-    if not forced:
+    if not forced and not captured.replayed:
         noop = is_noop(tx, target, captured, head, mine)
         if noop is not None:
             return _ack_noop(tx, world, target, token, captured, head, mine, noop, run_id)
@@ -61,6 +61,8 @@ def claim(
             head=head,
             forced=forced,
         )
+    if captured.replayed:
+        return Decision(kind="look_again", forced=forced)
     _close(tx, world, mine, "another input, spec or base came first" if not forced else "closed by --force")
     return _new_run(tx, world, target, captured, plan, toolchain, run_id, head, forced)
 

@@ -1,5 +1,6 @@
 """Configuration: three files, each one struct, YAML or JSON; unknown keys are refused with their path."""
 
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,10 @@ __all__ = ["find_workspace", "load_dataset", "load_updater", "load_workspace", "
 
 T = TypeVar("T")
 _MOST = 1 << 20
+_CREDENTIAL = re.compile(
+    r"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}|\bAKIA[0-9A-Z]{16}\b|\bxox[abprs]-[A-Za-z0-9-]{10,}|\bsk-[A-Za-z0-9_-]{20,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY|\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.|://[^/\s:@]+:[^/\s@]+@|(?i:\bbearer\s+[A-Za-z0-9._~+/-]{8,})"
+)
 
 
 def parse(raw: bytes, name: str) -> Any:
@@ -70,7 +75,25 @@ def _load(path: Path, kind: type[T], what: str) -> T:
         raise UsageError(
             f"{path.name} cannot be read: {error.strerror}.", expected=what, remedy="Check the path and its permissions."
         ) from error
-    return _convert(parse(raw, path.name), kind, path.name, what)
+    plain = parse(raw, path.name)
+    _refuse_secrets(plain, path.name, "$")
+    return _convert(plain, kind, path.name, what)
+
+
+def _refuse_secrets(value: Any, name: str, path: str) -> None:
+    """Refuse what looks like a credential, wherever it stands; the message names the place and not the value."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _refuse_secrets(inner, name, f"{path}.{key}")
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            _refuse_secrets(inner, name, f"{path}[{number}]")
+    elif isinstance(value, str) and _CREDENTIAL.search(value):
+        raise UsageError(
+            f"{name}: {path} holds a secret itself.",
+            expected="a reference: env:NAME or file:PATH",
+            remedy="Move the secret out and name where it is.",
+        )
 
 
 def _convert(plain: Any, kind: type[T], name: str, what: str) -> T:

@@ -81,12 +81,22 @@ def _set_aside_row(world: World, raw: dict[str, Any], run_id: str, dataset_id: s
     if run_id not in made:
         void_all(world, [dataset_id], world.store.epoch)
 
+    wal_id = str(raw["wal_id"])
+    _keep_journal(world, run_id, world.store.read(lambda tx: tx.runs.raw_journal(wal_id)))
+
     def swap(tx: Any) -> None:
         tx.runs.delete(run_id)
+        tx.runs.drop_journal(wal_id)
         if row is not None:
             tx.runs.insert(row)
 
     world.store.transaction(swap)
+
+
+def _keep_journal(world: World, name: str, records: Sequence[dict[str, Any]]) -> None:
+    if records:
+        lines = b"".join(msgspec.json.encode({k: str(v) for k, v in r.items()}) + b"\n" for r in records)
+        world.root.create(f"ledger/quarantine/journal-{name}.jsonl", lines)
 
 
 def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None:
@@ -107,8 +117,10 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
     for row in world.store.read(lambda tx: tx.runs.unarchived(dataset_id)):
         found.add("journal.unarchived", f"run {row.run_id}", "it ended, its journal is not archived", "Run `kfm doctor --fix`.", fix)
     for row in world.store.read(lambda tx: tx.runs.open_runs(dataset_id)):
-        if world.store.read(lambda tx, r=row: tx.leases.is_free(f"{dataset_id}/{r.partition or '-'}")):
+        lease = dataset_id if row.state == "PROPOSED" else f"{dataset_id}/{row.partition or '-'}"
+        if world.store.read(lambda tx, lease=lease: tx.leases.is_free(lease)):
             found.add("run.interrupted", f"run {row.run_id}", f"it is {row.state} and nobody works on it", "Run `kfm resume`.")
+    _generation_rows(world, dataset_id, found)
     for outbox in world.store.read(lambda tx: tx.index.outbox()):
         if outbox.dataset_id == dataset_id and outbox.generation <= head.generation:
             found.add("outbox.waiting", f"generation {outbox.generation}", "its release was not announced", "Run `kfm doctor --fix`.", fix)
@@ -125,21 +137,35 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
         )
 
 
+def _generation_rows(world: World, dataset_id: str, found: _Findings) -> None:
+    """The index against the files it was made from."""
+    channel = world.channel(dataset_id)
+    for row in world.store.read(lambda tx: tx.index.generations(dataset_id)):
+        told = channel.predicate(row.generation)
+        if told is None or (told.version_id, told.version_digest, told.run_id, told.kind) != (
+            row.version_id,
+            row.version_digest,
+            row.run_id,
+            row.kind,
+        ):
+            found.add(
+                "index.damaged", f"generation {row.generation} of {dataset_id}", "the store and the channel differ", "Run `kfm reindex`."
+            )
+
+
 def _journals(world: World, dataset_id: str, found: _Findings, fix: bool) -> None:
     for row in world.store.read(lambda tx: tx.runs.open_runs(dataset_id)):
-        records = world.store.read(lambda tx, r=row: tx.runs.journal(r.wal_id))
         try:
-            check_chain(records)
+            check_chain(world.store.read(lambda tx, r=row: tx.runs.journal(r.wal_id)))
         except IntegrityError as error:
             if fix:
-                _set_aside_journal(world, row, records)
+                _set_aside_journal(world, row)
             found.add("journal.damaged", f"run {row.run_id}", error.happened, "Run `kfm doctor --fix`.", fix)
 
 
-def _set_aside_journal(world: World, row: LedgerRow, records: Sequence[Any]) -> None:
+def _set_aside_journal(world: World, row: LedgerRow) -> None:
     """Keep the journal, close its run: COMMITTED when the channel has it, else its number is taken and it starts over."""
-    lines = b"".join(msgspec.json.encode(r) + b"\n" for r in records)
-    world.root.create(f"ledger/quarantine/journal-{row.run_id}.jsonl", lines)
+    _keep_journal(world, row.run_id, world.store.read(lambda tx: tx.runs.raw_journal(row.wal_id)))
     state = "SUPERSEDED"
     if row.intent is not None:
         void(world, row.dataset_id, row.intent, "0.0", "the journal of its run was damaged")
@@ -160,10 +186,13 @@ def _leftovers(world: World, found: _Findings, fix: bool) -> None:
             found.add("temp.leftover", f"{name}/{folder[:8]}…", "a killed process left it", "Run `kfm doctor --fix`.", fix)
         if fix and dead:
             zone.sweep()  # type: ignore[attr-defined]
-    for lock in world.store.locks.stale_files():
-        found.add("lock.leftover", f"ledger/locks/{lock.name}", "its holder is gone", "Run `kfm doctor --fix`.", fix)
+    for name in world.store.transaction(lambda tx: tx.leases.sweep(fix)):  # a lease is taken in a transaction: none is just being made
+        found.add("lock.leftover", f"ledger/locks/{name}", "its holder is gone", "Run `kfm doctor --fix`.", fix)
+    for wal_id in world.store.read(lambda tx: tx.runs.orphan_journals()):
         if fix:
-            lock.unlink(missing_ok=True)
+            _keep_journal(world, wal_id[:32], world.store.read(lambda tx, w=wal_id: tx.runs.raw_journal(w)))
+            world.store.transaction(lambda tx, w=wal_id: tx.runs.drop_journal(w))
+        found.add("journal.orphan", f"journal {wal_id[:12]}…", "no ledger row names it", "Run `kfm doctor --fix`.", fix)
 
 
 def _disk(world: World, found: _Findings) -> None:

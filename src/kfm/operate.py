@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from kfm.channel import version_kept_out
+from kfm.channel import withdrawn_inside
 from kfm.errors import Denied, IntegrityError, UsageError
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
@@ -80,10 +80,10 @@ def _rollback_to(world: World, dataset_id: str, head: Generation, version_id: st
             remedy=f"`kfm runs {dataset_id}` lists what there is.",
         )
     found = earlier[-1]
-    gone = version_kept_out(head, str(found.version_id))
-    if gone is not None and gone[0] == "suppressed":
+    gone = withdrawn_inside(head, found)
+    if gone is not None:
         raise Denied(
-            f"{found.version_id} was withdrawn by generation {gone[1]}.", expected="a version that may be shown", remedy="Choose another."
+            f"{found.version_id} holds what generation {gone} withdrew.", expected="a version that may be shown", remedy="Choose another."
         )
     folder = f"processed/{dataset_id}/{found.version_id}"
     for path, digest in parse_checksums(world.data.read(f"{folder}/checksums.sha256")).items():

@@ -1,14 +1,13 @@
 """promote: judge again, name the next generation, write the version, its lineage and receipts, then ★ append it."""
 
-import contextlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kfm import canonical
 from kfm.assemble import candidate_path, judge
-from kfm.channel import Channel, version_kept_out
+from kfm.channel import Channel, withdrawn_by
 from kfm.clock import rfc3339
 from kfm.closing import close_log, idempotency_state
 from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed
@@ -57,6 +56,8 @@ def promote(world: World, dataset_id: str, run_id: str | None = None, *, wait: b
         raise
     except (KfmError, OSError) as error:
         work.release()  # PROPOSED with its promote job stays: the next run goes on here
+        if work.made:
+            return work.outcome("COMMITTED", "official; the next run tidies up", generation=work.row.intent)
         work.log.say("promote.failed", stage="publish", level="error", reason=str(error))
         if isinstance(error, KfmError):
             raise
@@ -93,6 +94,7 @@ class _Promote:
         records = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
         self.wal = Wal(world.store, world.clock, row, records)
         self.wal.tokens = (token,)
+        self.made = False  # ★ has happened
 
     def release(self) -> None:
         try:
@@ -121,7 +123,11 @@ class _Promote:
         return int(books.get("quarantined", 0))
 
     def steps(self) -> "Steps":
-        verdicts, candidate = self._judge()
+        try:
+            verdicts, candidate = self._judge()
+        except IntegrityError as error:
+            yield from self._abandon(error)
+            return self._told()
         yield "judged again"
         said = self._intend(verdicts)
         yield said
@@ -145,22 +151,35 @@ class _Promote:
                 self._done("SUPERSEDED", f"generation {self.row.intent} is another's")
                 yield "run SUPERSEDED"
                 return self._told()
-        project(self.world, self.row.dataset_id, self.log)
+        with self.world.ended():
+            project(self.world, self.row.dataset_id, self.log)
         yield "projections rendered"
         self._done("COMMITTED", "")
         yield "run COMMITTED"
-        with _official_already():
+        with self.world.ended():
             finish(self.world, self.row.run_id)
         yield "journal archived"
-        with _official_already():
+        with self.world.ended():
             deliver(self.world, self.row.dataset_id)
         return self._told()
+
+    def _abandon(self, error: IntegrityError) -> Generator[str, None, None]:
+        """Damaged evidence cannot be promoted: the run is closed and its partition runs again. A number it had named is taken first."""
+        self.log.say("candidate.damaged", stage="publish", level="error", reason=error.happened)
+        if self.row.intent is not None:
+            self._void()
+            yield "void generation"
+        self._done("SUPERSEDED", error.happened)
+        yield "run SUPERSEDED"
 
     # ---- before ★ ----------------------------------------------------------------------------------------------------
     def _judge(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """On current policy and labels, and on the bytes as they are now."""
-        raw = self.world.data.read(candidate_path(self.row.dataset_id, self.row.run_id))
-        candidate: dict[str, Any] = canonical.loads(raw)
+        path = candidate_path(self.row.dataset_id, self.row.run_id)
+        try:
+            candidate: dict[str, Any] = canonical.loads(self.world.data.read(path))
+        except (OSError, KfmError) as error:
+            raise IntegrityError(f"{path} is damaged or missing.", expected="what was proposed", remedy="Run the dataset again.") from error
         full = ids.version_digest(
             {p: a["digest"] for p, a in candidate["artifacts"].items()}, candidate["transform_hash"], candidate["updater_version"]
         )
@@ -171,8 +190,7 @@ class _Promote:
                 remedy="Run the dataset again with --force.",
             )
         head = self.world.store.read(lambda tx: tx.index.last_generation(self.row.dataset_id))
-        out = version_kept_out(head, candidate["version_id"]) if head is not None else None
-        suppressed = out[1] if out is not None and out[0] == "suppressed" else None
+        suppressed = withdrawn_by(head, self.row, candidate["version_id"]) if head is not None else None
         return judge(self.world, self.row.dataset_id, candidate, suppressed), candidate
 
     def _intend(self, verdicts: list[dict[str, Any]]) -> str:
@@ -299,6 +317,7 @@ class _Promote:
                 forced=bool(row.forced),
             )
         )
+        self.made = made
         if made:
             self.log.say("channel.appended", stage="publish", generation=number, version_id=row.version_id)
             return True
@@ -313,7 +332,7 @@ class _Promote:
     def _done(self, state: str, reason: str, verdicts: list[dict[str, Any]] | None = None) -> None:
         """The ledger's last word. A commit closes the proposals it made stale; a superseded run is triggered again."""
         world, now = self.world, rfc3339(self.world.clock.now())
-        if state == "REJECTED":
+        if state in ("REJECTED", "SUPERSEDED") and self.row.intent is not None:
             taken = self.channel.predicate(int(self.row.intent or 0))
             if taken is not None and taken.run_id == self.row.run_id:  # the frozen holder was first
                 state, reason = "COMMITTED", ""
@@ -362,7 +381,7 @@ class _Promote:
     def _told(self, verdicts: list[dict[str, Any]] | None = None) -> Outcome:
         row = self.row
         if row.ended_at is not None:
-            with _official_already():
+            with self.world.ended():
                 finish(self.world, row.run_id)
                 self._close_log(row)
         reasons = tuple({k: str(x) for k, x in r.items()} for v in verdicts or [] for r in v["reasons"])
@@ -394,15 +413,6 @@ class _Promote:
             artifacts=len(judged.get("artifacts", {})),
             fields=fields,
         )
-
-
-@contextlib.contextmanager
-def _official_already() -> Iterator[None]:
-    """What comes after the ledger's last word may fail (a full disk): the run has ended, and every tick does what is missing."""
-    try:
-        yield
-    except (KfmError, OSError):
-        return
 
 
 def _latency(row: LedgerRow, now: str) -> int:

@@ -197,16 +197,28 @@ def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
     }
     digests: dict[str, str] = {}
     for name, content in files.items():
-        digests[name] = _once(world.data, f"{folder}/{name}", pretty(content))
+        digests[name] = _once(world, world.data, f"{folder}/{name}", pretty(content), row.run_id)
     finished = row.ended_at or rfc3339(world.clock.now())
     path = _payload(records, "plan").get("receipt_path") or receipt_path(row.run_id, row.timestamp)
-    return _once(world.root, path, pretty(msgspec.convert(_receipt(world, row, records, digests, finished), Receipt)))
+    receipt = msgspec.convert(_receipt(world, row, records, digests, finished), Receipt)
+    return _once(world, world.root, path, pretty(receipt), row.run_id)
 
 
-def _once(zone: Any, path: str, content: bytes) -> str:
+def _once(world: World, zone: Any, path: str, content: bytes, run_id: str) -> str:
+    """Create, or take what an earlier attempt sealed, if it is whole; nothing official names it yet, so a damaged one is set aside."""
     if zone.create(path, content):
         return ids.digest(content)
-    return ids.digest(zone.read(path))
+    found = zone.read(path)
+    try:
+        whole = msgspec.json.decode(found).get("run_id") == run_id
+    except (msgspec.DecodeError, AttributeError):
+        whole = False
+    if not whole:
+        world.root.create(f"ledger/quarantine/{run_id}-{path.rsplit('/', 1)[-1]}", found)
+        zone.remove(path)
+        zone.create(path, content)
+        return ids.digest(content)
+    return ids.digest(found)
 
 
 def finish(world: World, run_id: str) -> None:

@@ -11,7 +11,7 @@ from kfm.model.ledger import Generation, LedgerRow, NoopRow, head_key_of
 from kfm.operate import void
 from kfm.projection import project
 from kfm.receipts import receipt_path
-from kfm.runfiles import read_run_file, run_ids, started_at
+from kfm.runfiles import Packed, load_packs, read_run_file, run_ids, started_at
 from kfm.world import World
 
 __all__ = ["datasets_with_evidence", "known_epoch", "ledger_row", "rebuild", "void_all"]
@@ -20,7 +20,8 @@ __all__ = ["datasets_with_evidence", "known_epoch", "ledger_row", "rebuild", "vo
 def datasets_with_evidence(world: World) -> list[str]:
     """Every dataset that has a channel or runs."""
     found = {p.split("/")[2] for p in world.data.names("catalog/channels")}
-    found |= {p.split("/")[1] for p in world.data.names("work") if p.count("/") >= 3}
+    # A dry run leaves its artifacts and nothing else; a real one at least a capture, a part or a record.
+    found |= {p.split("/")[1] for p in world.data.names("work") if "/artifacts/" not in p}
     return sorted(found)
 
 
@@ -47,19 +48,20 @@ def void_all(world: World, dataset_ids: Sequence[str], epoch: int) -> None:
                 break
 
 
-def rebuild(world: World, dataset_ids: Sequence[str], epoch: int) -> dict[str, int]:
-    """Fill the empty store of `world` from evidence; returns counts."""
+def rebuild(world: World, dataset_ids: Sequence[str], epoch: int, damaged: list[str] | None = None) -> dict[str, int]:
+    """Fill the empty store of `world` from evidence; returns counts. Files that cannot be read are named in `damaged`."""
+    damaged = damaged if damaged is not None else []
     counts = {"runs": 0, "noops": 0, "generations": 0, "lineage": 0}
     world.store.transaction(lambda tx: tx.index.put_meta("epoch", str(epoch)))
     for dataset_id in dataset_ids:
-        made = _promoted(world, dataset_id)
-        for run_id in run_ids(world.data, dataset_id):
-            row = ledger_row(world, dataset_id, run_id, made)
+        made, packed = _promoted(world, dataset_id), load_packs(world.data, dataset_id)
+        for run_id in run_ids(world.data, dataset_id, packed):
+            row = ledger_row(world, dataset_id, run_id, made, packed, damaged)
             if row is not None:
                 world.store.transaction(lambda tx, row=row: tx.runs.insert(row))
                 counts["runs"] += 1
             else:
-                counts["noops"] += _noop(world, dataset_id, run_id)
+                counts["noops"] += _noop(world, dataset_id, run_id, packed, damaged)
         head: Generation = world.store.transaction(lambda tx, d=dataset_id: world.channel(d).head(tx))
         counts["generations"] += head.generation
         for run_id, generation in made.items():
@@ -78,23 +80,36 @@ def _promoted(world: World, dataset_id: str) -> dict[str, int]:
     return made
 
 
-def _json(world: World, dataset_id: str, run_id: str, name: str) -> dict[str, Any] | None:
-    raw = read_run_file(world.data, dataset_id, run_id, name)
+def _json(
+    world: World, dataset_id: str, run_id: str, name: str, packed: Packed | None = None, damaged: list[str] | None = None
+) -> dict[str, Any] | None:
+    """A file of a run as JSON; a damaged one counts as missing and is named."""
+    damaged = damaged if damaged is not None else []
+    raw = read_run_file(world.data, dataset_id, run_id, name, packed)
     if raw is None:
         return None
-    found: dict[str, Any] = msgspec.json.decode(raw)
+    try:
+        found: dict[str, Any] = msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        damaged.append(f"work/{dataset_id}/runs/{run_id}/{name}")
+        return None
     return found
 
 
-def ledger_row(world: World, dataset_id: str, run_id: str, made: dict[str, int]) -> LedgerRow | None:
+def ledger_row(
+    world: World, dataset_id: str, run_id: str, made: dict[str, int], packed: Packed | None = None, damaged: list[str] | None = None
+) -> LedgerRow | None:
     """The ledger row a run's records speak of; None for NOOPs, dry runs and runs that left no record."""
-    record = _json(world, dataset_id, run_id, "run_record.json")
+    record = _json(world, dataset_id, run_id, "run_record.json", packed, damaged)
     if record is None or record.get("dry_run"):
         return None
-    outcome = _json(world, dataset_id, run_id, "outcome.json") or {}
+    outcome = _json(world, dataset_id, run_id, "outcome.json", packed, damaged) or {}
     state = "COMMITTED" if run_id in made else outcome.get("state", "SUPERSEDED")
     receipt = receipt_path(run_id, record["started_at"])
-    finished = msgspec.json.decode(world.root.read(receipt))["finished_at"] if world.root.exists(receipt) else record["started_at"]
+    try:
+        finished = msgspec.json.decode(world.root.read(receipt))["finished_at"]
+    except (OSError, msgspec.DecodeError, KeyError, TypeError):
+        finished = record["started_at"]
     return LedgerRow(
         run_id=run_id,
         wal_id=record["wal_id"],
@@ -131,8 +146,8 @@ def ledger_row(world: World, dataset_id: str, run_id: str, made: dict[str, int])
     )
 
 
-def _noop(world: World, dataset_id: str, run_id: str) -> int:
-    state = _json(world, dataset_id, run_id, "artifacts/idempotency.json")
+def _noop(world: World, dataset_id: str, run_id: str, packed: Packed, damaged: list[str]) -> int:
+    state = _json(world, dataset_id, run_id, "artifacts/idempotency.json", packed, damaged)
     if state is None or state.get("dry_run") or state.get("state") != "NOOP":
         return 0
     row = NoopRow(

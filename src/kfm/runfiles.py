@@ -8,7 +8,10 @@ import msgspec
 from kfm.world import World
 from kfm.zones.base import Zone
 
-__all__ = ["pack_noops", "read_run_file", "run_ids", "started_at"]
+__all__ = ["Packed", "load_packs", "pack_noops", "read_run_file", "run_ids", "started_at"]
+
+
+Packed = dict[str, dict[str, str]]
 
 
 def started_at(run_id: str) -> dt.datetime:
@@ -20,26 +23,33 @@ def _packs(zone: Zone, dataset_id: str) -> list[str]:
     return list(zone.names(f"work/{dataset_id}/noops"))
 
 
-def read_run_file(zone: Zone, dataset_id: str, run_id: str, name: str) -> bytes | None:
+def load_packs(zone: Zone, dataset_id: str) -> Packed:
+    """Every packed run of a dataset: run id -> file name -> text."""
+    found: Packed = {}
+    for pack in _packs(zone, dataset_id):
+        for line in zone.read(pack).splitlines():
+            try:
+                packed = msgspec.json.decode(line)
+                found[packed["run_id"]] = packed["files"]
+            except (msgspec.DecodeError, KeyError, TypeError):
+                continue  # a damaged line hides its own run and no other
+    return found
+
+
+def read_run_file(zone: Zone, dataset_id: str, run_id: str, name: str, packed: Packed | None = None) -> bytes | None:
     """A file of a run, from its folder or from the pack it went into."""
     path = f"work/{dataset_id}/runs/{run_id}/{name}"
     if zone.exists(path):
         return zone.read(path)
-    for pack in _packs(zone, dataset_id):
-        for line in zone.read(pack).splitlines():
-            packed = msgspec.json.decode(line)
-            if packed["run_id"] == run_id and name in packed["files"]:
-                return str(packed["files"][name]).encode()
-    return None
+    text = (load_packs(zone, dataset_id) if packed is None else packed).get(run_id, {}).get(name)
+    return None if text is None else text.encode()
 
 
-def run_ids(zone: Zone, dataset_id: str) -> list[str]:
+def run_ids(zone: Zone, dataset_id: str, packed: Packed | None = None) -> list[str]:
     """Every run that left files, packed or not, oldest first."""
     base = f"work/{dataset_id}/runs/"
     found = {path.removeprefix(base).split("/", 1)[0] for path in zone.names(base.rstrip("/"))}
-    for pack in _packs(zone, dataset_id):
-        found |= {msgspec.json.decode(line)["run_id"] for line in zone.read(pack).splitlines()}
-    return sorted(found)
+    return sorted(found | set(load_packs(zone, dataset_id) if packed is None else packed))
 
 
 def pack_noops(world: World, dataset_id: str) -> int:

@@ -36,12 +36,19 @@ def dataset_status(world: World, dataset_id: str) -> dict[str, Any]:
 def _state(world: World, head: Generation, last: LedgerRow | None) -> tuple[str, str]:
     if head.generation and head.version_id is None and head.kind == "withdraw":
         return "withdrawn", f"withdrawn by generation {head.generation}"
+    if _working(world, head.dataset_id):
+        return "running", ""
     if last is None:
         return ("official", "") if head.version_id else ("none", "")
     if last.state == "CLAIMED":
-        free = world.store.read(lambda tx: tx.leases.is_free(f"{last.dataset_id}/{last.partition or '-'}"))
-        return ("waiting", "interrupted") if free else ("running", "")
+        return "waiting", "interrupted"
     return _STATES.get(last.state, "none"), last.reason
+
+
+def _working(world: World, dataset_id: str) -> bool:
+    """Whether a living process holds a lease of this dataset."""
+    held = world.store.read(lambda tx: tx.leases.held())
+    return any(not h["lapsed"] and (h["name"] == dataset_id or h["name"].startswith(f"{dataset_id}/")) for h in held)
 
 
 def _next(dataset_id: str, state: str, fresh: bool) -> str | None:

@@ -144,8 +144,10 @@ class _Update:
         world, target = self.world, self.target
         now = rfc3339(world.clock.now())
         wal, captured = self.wal, self.captured
+        detail: dict[str, Any] = getattr(error, "detail", {})
         if isinstance(error, Quarantined) and wal is not None and captured is not None:
-            keep_capture(world, target, wal.run.run_id, captured.capture_id, error)
+            report = keep_capture(world, target, wal.run.run_id, captured.capture_id, error)
+            error.remedy = f"{error.remedy} The report is data/{report}."
         if wal is not None:
             step = next((r.step_id for r in reversed(wal.records) if r.status == "IN_PROGRESS"), "transform")
             wal.make("EXECUTE", step, "FAILED", {"error": error.happened, "code": getattr(error, "code", type(error).__name__)})
@@ -153,6 +155,7 @@ class _Update:
         def close(tx: Any) -> LedgerRow:
             tx.leases.check(self.token)
             changes = {"state": "FAILED", "reason": error.happened, "ended_at": now, "error_count": 1, "latency_ms": self.elapsed_ms()}
+            changes["rows_read"] = detail.get("read", 0)
             if wal is None:
                 row = failed_row(tx, world, target, captured, self.forced)
                 tx.runs.insert(msgspec.structs.replace(row, **changes))
@@ -173,14 +176,13 @@ class _Update:
             self.release()
             return self.outcome("FAILED", error.happened, exit_code=error.exit_code or 1, remedy=error.remedy)
         self.row = row
-        try:
+        with world.ended():
             if not self.log.run_id:
                 self.log.bind(row.run_id)
             self._close_log("FAILED", error.happened, level="error", code=getattr(error, "code", type(error).__name__), remedy=error.remedy)
             finish(world, row.run_id)
-        except (KfmError, OSError):
-            pass  # a full disk has no room for a receipt; the ledger has the word, and every tick writes what is missing
-        return self.outcome("FAILED", error.happened, exit_code=error.exit_code, remedy=error.remedy)
+        rows = {"rows_read": row.rows_read, "quarantined": detail.get("quarantined", 0)}
+        return self.outcome("FAILED", error.happened, exit_code=error.exit_code, remedy=error.remedy, **rows)
 
     def _close_log(self, state: str, reason: str, level: str = "info", **fields: Any) -> None:
         target, captured = self.target, self.captured
@@ -220,8 +222,9 @@ class _Update:
                     yield f"must settle run {decision.row.run_id}"
                     yield from self._settle(decision.row)
                     continue
-                if decision.kind == "look_again":  # the head moved after the conditional request
-                    conditional = False
+                if decision.kind == "look_again":  # the head moved after the conditional request, or the replayed run is gone
+                    conditional = conditional and self.replay is not None
+                    self.replay = None
                     continue
                 if decision.kind == "noop":
                     return self._noop(decision)
@@ -272,9 +275,10 @@ class _Update:
         )
 
     def _noop(self, decision: Decision) -> Outcome:
-        self.log.bind(self.run_id)
-        self.log.say("run.noop", stage="idempotency", reason=decision.reason, names=decision.names)
-        self._close_log("NOOP", decision.reason)
+        with self.world.ended():
+            self.log.bind(self.run_id)
+            self.log.say("run.noop", stage="idempotency", reason=decision.reason, names=decision.names)
+            self._close_log("NOOP", decision.reason)
         head = decision.head
         return Outcome(
             dataset_id=self.target.dataset_id,

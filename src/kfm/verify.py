@@ -2,14 +2,17 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from kfm.errors import KfmError
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
+from kfm.model.ledger import WalRecord
 from kfm.raw import parse_checksums
 from kfm.receipts import receipt_path
+from kfm.wal import check_chain
 from kfm.world import World
 from kfm.zones.base import hash_file
 
@@ -63,6 +66,8 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
             continue
         verify_folder(folder, found, f"processed/{dataset_id}/{version_id}")
         _verify_version_digest(world, dataset_id, version_id, versions[version_id], found)
+    if only is None:
+        _verify_work(world, dataset_id, found)
     captures = world.data.local(f"raw/{dataset_id}/captures")
     for capture in sorted(captures.iterdir()) if captures.is_dir() and only is None else ():
         if (capture / "checksums.sha256").exists():  # without it the capture was never finished
@@ -99,7 +104,11 @@ def _verify_receipt(world: World, dataset_id: str, predicate: GenerationPredicat
     if not world.data.exists(record):
         found.wrong(record, "the record of the run that made this generation is missing")
         return
-    started = msgspec.json.decode(world.data.read(record)).get("started_at", "")
+    told = _decoded(world.data.read(record))
+    if told is None:
+        found.wrong(record, "it is not readable")
+        return
+    started = told.get("started_at", "")
     path = receipt_path(predicate.run_id, started)
     if not world.root.exists(path):
         found.wrong(path, "the receipt this generation names is missing")
@@ -108,10 +117,51 @@ def _verify_receipt(world: World, dataset_id: str, predicate: GenerationPredicat
     if ids.digest(raw) != predicate.receipts_digest:
         found.wrong(path, "the receipt is not the one that was sealed")
         return
-    for name, digest in msgspec.json.decode(raw)["provenance"]["files"].items():
+    sealed = _decoded(raw)
+    if sealed is None:
+        found.wrong(path, "it is not readable")
+        return
+    for name, digest in sealed["provenance"]["files"].items():
         stored = world.data.stat(f"work/{dataset_id}/runs/{predicate.run_id}/{name}")
         if stored is None or stored.digest != digest:
             found.wrong(f"work/{dataset_id}/runs/{predicate.run_id}/{name}", "missing or not what the receipt sealed")
+
+
+def _decoded(raw: bytes) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _verify_work(world: World, dataset_id: str, found: Verified) -> None:
+    """Archived journals by their hash chains, parts by their names, raw indexes by what they list."""
+    for path in world.data.names(f"work/{dataset_id}"):
+        if path.endswith("/wal.jsonl"):
+            found.files += 1
+            try:
+                check_chain([msgspec.json.decode(line, type=WalRecord) for line in world.data.read(path).splitlines()])
+            except (KfmError, msgspec.DecodeError, msgspec.ValidationError):
+                found.wrong(path, "the archived journal is damaged")
+        elif path.startswith(f"work/{dataset_id}/parts/"):
+            found.files += 1
+            stored = world.data.stat(path)
+            if stored is None or not stored.digest.startswith(f"sha256:{path.split('/')[3]}"):
+                found.wrong(path, "its bytes are not those it is named after")
+    index = world.data.local(f"raw/{dataset_id}/checksums.sha256")
+    if index.is_file():
+        try:
+            listed = parse_checksums(index.read_bytes())
+        except (UnicodeDecodeError, ValueError):
+            listed = {"": ""}
+        for name, digest in listed.items():
+            stored = world.data.stat(f"raw/{dataset_id}/{name}") if name else None
+            if stored is None or stored.digest != digest:
+                found.wrong(
+                    f"raw/{dataset_id}/checksums.sha256", f"it does not match {name or 'anything'}; `kfm doctor --fix` renders it again"
+                )
+                break
 
 
 def _verify_version_digest(world: World, dataset_id: str, version_id: str, predicate: GenerationPredicate, found: Verified) -> None:
@@ -120,7 +170,9 @@ def _verify_version_digest(world: World, dataset_id: str, version_id: str, predi
     listing = f"processed/{dataset_id}/{version_id}/checksums.sha256"
     if not predicate.run_id or not world.data.exists(record) or not world.data.exists(listing):
         return
-    told = msgspec.json.decode(world.data.read(record))
+    told = _decoded(world.data.read(record))
+    if told is None:
+        return  # said already
     full = ids.version_digest(parse_checksums(world.data.read(listing)), told["transform_hash"], told["updater_version"])
     if full != predicate.version_digest or ids.version_id(full) != version_id:
         found.wrong(f"processed/{dataset_id}/{version_id}", "its contents are not those the generation was signed for")

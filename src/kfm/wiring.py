@@ -1,5 +1,6 @@
 """The one place that turns names into back ends. Dry run is a wiring, not an `if` anywhere else."""
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -18,16 +19,17 @@ from kfm.clock import Clock, SystemClock
 from kfm.connectors.base import TransformJob, TransformResult, toolchain
 from kfm.errors import IntegrityError, UsageError
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
-from kfm.fetch.url import expand_url
+from kfm.fetch.url import expand_url, parse_url
 from kfm.gates.kernel import KERNEL_GATES
 from kfm.heartbeat import Heartbeat
 from kfm.model import ids
 from kfm.model.dataset import DatasetEntry, UpdaterConfig, WorkspaceConfig
+from kfm.model.ledger import LedgerRow
 from kfm.model.window import window as parse_window
 from kfm.publisher.base import Publisher
 from kfm.publisher.local import LocalPublisher
 from kfm.publisher.noop import NoopPublisher
-from kfm.store.sqlite import SqliteStore
+from kfm.store.sqlite import SqliteStore, copy_files, standing_still
 from kfm.world import Target, World, specify
 from kfm.zones.local import LocalZone, fsync_dir
 from kfm.zones.overlay import OverlayZone
@@ -39,6 +41,7 @@ __all__ = [
     "open_world",
     "own_sample",
     "reindex_workspace",
+    "resumed_target",
     "targets_of",
     "updater_target",
     "user_note",
@@ -67,9 +70,10 @@ class Workspace:
 
     def _under(self, url: str, scheme: str, key: str) -> Path:
         """`file:///data` is relative to the workspace; back ends are URLs."""
-        if not url.startswith(f"{scheme}:///"):
+        inside = (self.path / url.removeprefix(f"{scheme}:///")).resolve().is_relative_to(self.path.resolve())
+        if not url.startswith(f"{scheme}:///") or not inside:
             raise UsageError(
-                f"kfm.yml: {key} is {url!r}.",
+                f"kfm.yml: {key} names no place in this workspace.",
                 expected=f"{scheme}:///<path inside the workspace>",
                 remedy="Other back ends are not part of this profile.",
             )
@@ -98,11 +102,11 @@ class Workspace:
 
 
 def open_workspace(path: Path | None) -> Workspace:
-    start = (path or Path(os.environ.get("KFM_WORKSPACE", "."))).absolute()
-    found = start if path is not None else config.find_workspace(start)
+    named = path or (Path(os.environ["KFM_WORKSPACE"]) if os.environ.get("KFM_WORKSPACE") else None)
+    found = named.absolute() if named is not None else config.find_workspace(Path.cwd())
     if found is None or not (found / "kfm.yml").is_file():
         raise UsageError(
-            f"{path or 'This folder'} is not a kfm workspace.",
+            f"{named or 'This folder'} is not a kfm workspace.",
             expected="a folder with kfm.yml",
             remedy="Make one with `kfm init DIR`, or name one with -w.",
         )
@@ -237,14 +241,45 @@ def _private(workspace: Path) -> dict[str, str]:
 
 
 def open_store(workspace: Workspace, clock: Clock) -> SqliteStore:
-    """The store; a missing one beside evidence is a loss to be mended, never an empty beginning."""
-    if not workspace.store_file.exists() and workspace.has_evidence():
+    """The store; a missing or emptied one beside evidence is a loss to be mended, never an empty beginning."""
+    file = workspace.store_file
+    if (not file.exists() or not file.stat().st_size) and workspace.has_evidence():
         raise IntegrityError(
-            f"The store {workspace.store_file.name} is missing, but this workspace has published data.",
+            f"The store {file.name} is {'empty' if file.exists() else 'missing'}, but this workspace has published data.",
             expected="the store beside its evidence",
             remedy="Run `kfm reindex`: it rebuilds the store from the evidence files.",
         )
-    return SqliteStore(workspace.store_file, clock)
+    return SqliteStore(file, clock)
+
+
+@contextmanager
+def _store_copy(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore]:
+    """A throw-away copy of the store, made without opening it: for dry runs, and for reading what we may not write."""
+    temp = Path(tempfile.mkdtemp(prefix="kfm-store-"))
+    try:
+        if workspace.store_file.exists():
+            copy_files(workspace.store_file, temp / "store.sqlite")
+        store = SqliteStore(temp / "store.sqlite", clock)
+        try:
+            yield store
+        finally:
+            store.abandon()
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+
+
+@contextmanager
+def _real_store(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore]:
+    file = workspace.store_file
+    if file.exists() and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)):
+        with _store_copy(workspace, clock) as copy:
+            yield copy
+        return
+    store = open_store(workspace, clock)
+    try:
+        yield store
+    finally:
+        store.close()
 
 
 @contextmanager
@@ -259,7 +294,13 @@ def open_world(
 ) -> Iterator[World]:
     """The seams of this workspace. `dry_run` names the dataset whose dry run this is."""
     clock = clock or SystemClock()
-    store = open_store(workspace, clock)
+    with (_store_copy if dry_run else _real_store)(workspace, clock) as store:
+        yield from _open_world(workspace, store, upstream, dry_run, publisher, echo, clock)
+
+
+def _open_world(
+    workspace: Workspace, store: SqliteStore, upstream: str, dry_run: str | None, publisher: str, echo: Echo | None, clock: Clock
+) -> Iterator[World]:
     data, root = LocalZone(workspace.data), LocalZone(workspace.path)
     fetcher = _replay(workspace, store) if upstream == "replay" else _Routed(workspace, upstream == "sample")
     world = World(
@@ -292,7 +333,6 @@ def open_world(
                 yield dry
     finally:
         heart.stop()
-        store.close()
         data.close()
         root.close()
 
@@ -307,20 +347,17 @@ def _publisher(name: str, data: LocalZone, root: LocalZone) -> Publisher:
 
 @contextmanager
 def _dry(world: World, dataset_id: str) -> Iterator[World]:
-    """Zones overlaid on a temporary folder, a throw-away copy of the store, a recording publisher."""
+    """Zones overlaid on a temporary folder, a recording publisher; the store is a throw-away copy already."""
     run_id = ids.new_run_id()
     temp = Path(tempfile.mkdtemp(prefix="kfm-dry-"))
     try:
-        world.store.copy_to(temp / "store.sqlite")
-        store = SqliteStore(temp / "store.sqlite", world.clock)
-        store.forget_work()
+        world.store.forget_work()
         (temp / "data").mkdir()
         (temp / "root").mkdir()
         data = OverlayZone(_local(world.data), LocalZone(temp / "data"), f"work/{dataset_id}/runs/{run_id}/artifacts")
         root = OverlayZone(_local(world.root), LocalZone(temp / "root"), ".nothing")
         yield replace(
             world,
-            store=store,
             data=data,
             root=root,
             publisher=NoopPublisher(data),
@@ -328,7 +365,6 @@ def _dry(world: World, dataset_id: str) -> Iterator[World]:
             new_run_id=lambda: run_id,
             heart=None,
         )
-        store.abandon()
     finally:
         shutil.rmtree(temp, ignore_errors=True)
 
@@ -369,9 +405,45 @@ def _windowed(entry: DatasetEntry) -> bool:
     return "{since}" in entry.source.url or "{until}" in entry.source.url or entry.source.time_column is not None
 
 
+def resumed_target(workspace: Workspace, row: LedgerRow, plan: Mapping[str, Any]) -> Target:
+    """The target an unfinished run was asked for, from its journaled PLAN; refused when what it depends on has changed."""
+    spec = plan.get("spec") or {}
+    try:
+        entry = msgspec.convert(spec["registry"], DatasetEntry)
+        source = msgspec.structs.replace(entry.source, url=spec["sources"][0]["url"])
+        base = targets_of(workspace, row.dataset_id)[0]
+        target = replace(
+            base,
+            entry=msgspec.structs.replace(entry, source=source),
+            sources=tuple(spec["sources"]),
+            partition=row.partition,
+            win=row.win,
+            pipeline_version=spec["pipeline_version"],
+        )
+        found = specify(target, POLICY_DIGEST)
+    except (KeyError, IndexError, msgspec.ValidationError):
+        found = None
+    if found is None or found.spec_hash != row.spec_hash:
+        raise UsageError(
+            f"Run {row.run_id} was asked for under another registry entry, connector or policy.",
+            expected="the spec it began with",
+            remedy=f"`kfm run {row.dataset_id}` starts over and closes it.",
+        )
+    return found
+
+
 def updater_target(workspace: Workspace, updater: UpdaterConfig, win: str | None, clock: Clock) -> Target:
     """The target an updater configuration describes: its sources and version, the registry's licence and labels."""
     entry = workspace.require(updater.dataset_id)
+    registered = {parse_url(expand_url(entry.source.url, "2000-01-01T00:00:00Z", "2000-01-02T00:00:00Z", "p")).host, *entry.source.hosts}
+    for given in updater.sources:
+        host = parse_url(expand_url(given.source_url, "2000-01-01T00:00:00Z", "2000-01-02T00:00:00Z", "p")).host
+        if host not in registered:
+            raise UsageError(
+                f"{host} is not a host of {entry.dataset_id}; its licence and labels say nothing about what comes from there.",
+                expected=f"one of {', '.join(sorted(registered))}",
+                remedy=f"Add it to source.hosts in data/registry/{entry.dataset_id}.yml if the registry's licence covers it.",
+            )
     text = win or updater.window or ""
     bounds = parse_window(text, clock.now()) if text else ""
     first = updater.sources[0]
@@ -393,10 +465,18 @@ def updater_target(workspace: Workspace, updater: UpdaterConfig, win: str | None
     return specify(changed, POLICY_DIGEST)
 
 
-def reindex_workspace(workspace: Workspace) -> dict[str, int]:
-    """Void every channel's next number, fill a new store beside the old one, then swap them."""
-    import time
+def reindex_workspace(workspace: Workspace, damaged: list[str]) -> dict[str, int]:
+    """Void every channel's next number, fill a new store beside the old one, then swap them. One at a time."""
+    workspace.store_file.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(workspace.store_file.parent / "reindex.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _reindex(workspace, damaged)
+    finally:
+        os.close(lock)
 
+
+def _reindex(workspace: Workspace, damaged: list[str]) -> dict[str, int]:
     from kfm.reindex import datasets_with_evidence, known_epoch, rebuild, void_all
 
     clock = SystemClock()
@@ -411,11 +491,12 @@ def reindex_workspace(workspace: Workspace) -> dict[str, int]:
         building.parent.mkdir(parents=True, exist_ok=True)
         store = SqliteStore(building, clock)
         world.store = store
-        counts = rebuild(world, names, epoch)
+        counts = rebuild(world, names, epoch, damaged)
         store.settle()
-        _set_aside(target, workspace.path / "ledger" / "quarantine" / f"store-{int(time.time())}")
-        os.replace(building, target)
-        fsync_dir(target.parent)
+        with standing_still(target):
+            _set_aside(target, target.parent / "quarantine" / f"store-{ids.new_run_id()}")
+            os.replace(building, target)
+            fsync_dir(target.parent)
         return {"datasets": len(names), **counts, "epoch": epoch}
     finally:
         for leftover in building.parent.glob(building.name + "*"):

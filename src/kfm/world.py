@@ -1,6 +1,7 @@
 """What a run works with: seams passed in, nothing looked up."""
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from kfm.attest import KeyFolder
 from kfm.channel import Channel
 from kfm.clock import Clock
 from kfm.connectors.base import TransformJob, TransformResult
+from kfm.errors import KfmError
 from kfm.fetch.base import Fetcher
 from kfm.gates.base import Gate
 from kfm.model import ids
@@ -52,6 +54,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str = ""
     partition: str = ""
     window: str = ""
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,14 @@ class World:
     def let_go(self, *tokens: Token) -> None:
         if self.heart is not None:
             self.heart.drop(*tokens)
+
+    @contextlib.contextmanager
+    def ended(self) -> Iterator[None]:
+        """What comes after the ledger's last word may fail (a full disk): the run has ended, and every tick does what is missing."""
+        try:
+            yield
+        except (KfmError, OSError):
+            return
 
     def toolchain_digest(self) -> str:
         return ids.digest(canonical.dumps(self.toolchain()))

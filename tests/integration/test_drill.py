@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import Said, tree
 
 from kfm.drill import passes, power
 from kfm.drill.compare import difference, look
@@ -14,6 +13,7 @@ from kfm.drill.copies import bench
 from kfm.drill.drill import Drill, Order
 from kfm.drill.trace import Point, strace_works
 from kfm.wiring import open_workspace
+from tests.conftest import Said, tree
 
 Kfm = Callable[..., Said]
 GAUGES = "ks_stream_gauges"

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Said, tree
 
 from kfm.sample_upstream import SampleUpstream
 from kfm.wiring import open_workspace, open_world, targets_of
+from tests.conftest import Said, tree
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"

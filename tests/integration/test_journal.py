@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Said
 
 from kfm.errors import StepFailed
 from kfm.inline import run_target
 from kfm.sample_upstream import SampleUpstream
 from kfm.wiring import open_workspace, open_world, targets_of
 from kfm.world import World
+from tests.conftest import Said
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.conftest import Said, tree
 
 from kfm.sample_upstream import SampleUpstream
+from tests.conftest import Said, tree
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"

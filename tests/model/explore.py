@@ -476,7 +476,7 @@ class Explorer:
             self.step_zombie()
         self.epoch_file = self.folder / "ledger" / f"s{epoch}.sqlite"
         self.eye = self.open_world()
-        rebuild(self.eye, names, epoch)
+        rebuild(self.eye, names, epoch, [])
         self.eye.store.abandon()
         self.eye = self.open_world()
         self.down = False

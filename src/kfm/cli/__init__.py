@@ -45,6 +45,9 @@ def _overview() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Find the command, load its module, run it."""
     args = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without our signs shows another one, never a traceback
     before: list[str] = []
     while args and args[0].startswith("-"):
         if args[0] in ("-h", "--help"):

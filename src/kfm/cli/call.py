@@ -4,6 +4,7 @@ import argparse
 import importlib
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from typing import Any
 from kfm.cli import COMMANDS
 from kfm.errors import KfmError, UsageError
 
-__all__ = ["Parser", "command", "emit", "fail", "guard", "parser_of"]
+__all__ = ["Parser", "again", "command", "emit", "fail", "guard", "parser_of"]
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,6 +23,13 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**{**more, "allow_abbrev": False})
+
+    def error(self, message: str) -> Any:
+        fail(
+            UsageError(f"{message[:1].upper()}{message[1:]}.", expected="other arguments", remedy=f"`{self.prog} --help` lists them."),
+            "--json" in sys.argv,
+        )
+        raise SystemExit(2)
 
     def add_argument(self, *names: Any, **more: Any) -> argparse.Action:
         both = [n for name in names for n in ((name, name[:2] + name[2:].replace("-", "_")) if name.startswith("--") else (name,))]
@@ -32,6 +40,14 @@ class Parser(argparse.ArgumentParser):
         return action
 
 
+def again(args: Any, rest: str) -> str:
+    """A next command that works from where this one was called."""
+    from kfm.cli.terminal import program
+
+    where = f" -w {shlex.quote(str(args.workspace))}" if getattr(args, "workspace", None) else ""
+    return f"{program()}{where} {rest}"
+
+
 def command(name: str, args: Sequence[str]) -> int:
     """Run one command; every error ends as a three-part message and an exit code."""
     if name not in COMMANDS:
@@ -39,7 +55,7 @@ def command(name: str, args: Sequence[str]) -> int:
 
         near = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"Did you mean `kfm {near[0]}`?" if near else "`kfm --help` lists the commands."
-        return fail(UsageError(f"There is no command {name!r}.", expected="a kfm command", remedy=hint), False)
+        return fail(UsageError(f"There is no command {name!r}.", expected="a kfm command", remedy=hint), "--json" in args)
     module = importlib.import_module(f"kfm.cli.{COMMANDS[name][0]}")
     parsed = parser_of(name, module).parse_args(list(args))
     return guard(lambda: int(module.main(parsed)), parsed)
@@ -65,12 +81,9 @@ def guard(work: Any, parsed: Any) -> int:
     except KfmError as error:
         return fail(error, parsed.json, getattr(parsed, "verbose", False))
     except KeyboardInterrupt:
-        print("interrupted; `kfm resume` goes on where it stopped", file=sys.stderr)
-        return 130
+        return _interrupted("interrupted", 130, parsed.json)
     except SystemExit as end:
-        if end.code == 143:
-            print("terminated; `kfm resume` goes on where it stopped", file=sys.stderr)
-        return end.code if isinstance(end.code, int) else 1
+        return _interrupted("terminated", 143, parsed.json) if end.code == 143 else end.code if isinstance(end.code, int) else 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader went away: nothing more to say
         return 0
@@ -84,6 +97,13 @@ def guard(work: Any, parsed: Any) -> int:
         return fail(failure, parsed.json, getattr(parsed, "verbose", False))
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def _interrupted(word: str, code: int, as_json: bool) -> int:
+    if as_json:
+        emit({"error": "Interrupted", "happened": f"The command was {word}.", "expected": "", "remedy": "Run it again.", "exit_code": code})
+    print(f"{word}; nothing is lost: the same command, or `kfm resume`, goes on", file=sys.stderr)
+    return code
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

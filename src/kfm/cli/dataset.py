@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, emit
+from kfm.cli.call import Parser, again, emit
+from kfm.cli.terminal import say
 from kfm.config import check_source_url
 from kfm.errors import KfmError, UsageError
 from kfm.model.dataset import DatasetEntry
@@ -71,7 +72,7 @@ def _new(workspace: Any, args: Any) -> int:
     print(f"Registered {args.dataset_id} in data/registry/{path.name}")
     if missing:
         print(f"Nothing is published without {', '.join(missing)}: add {'it' if len(missing) == 1 else 'them'} there.")
-    print(f"\nNext  kfm run {args.dataset_id}")
+    print(f"\nNext  {again(args, f'run {args.dataset_id}')}")
     return 0
 
 
@@ -83,7 +84,12 @@ def _guess(url: str) -> str:
 
 
 def _list(workspace: Any, args: Any) -> int:
-    entries = [workspace.require(name) for name in workspace.registered()]
+    entries = []
+    for name in workspace.registered():
+        try:
+            entries.append(workspace.require(name))
+        except KfmError as error:
+            say(f"  {name}: {error.happened} {error.remedy}")
     if args.json:
         emit({"datasets": [{"dataset_id": e.dataset_id, "title": e.title, "licence": e.licence, "url": e.source.url} for e in entries]})
         return 0

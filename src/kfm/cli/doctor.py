@@ -5,6 +5,7 @@
 
 from typing import Any
 
+from kfm.attest import KeyFolder
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
 from kfm.doctor import examine
@@ -45,6 +46,11 @@ def _findings(args: Any) -> list[dict[str, Any]]:
                 "fixed": False,
             }
         )
+    else:
+        try:
+            KeyFolder(workspace.path / "keys").check()
+        except KfmError as error:
+            found.append({"code": "keys.damaged", "where": "keys", "what": error.happened, "remedy": error.remedy, "fixed": False})
     try:
         with open_world(workspace) as world:
             names = sorted({*workspace.registered(), *datasets_with_evidence(world)})

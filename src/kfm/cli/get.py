@@ -20,7 +20,10 @@ def configure(parser: Parser) -> None:
 
 
 def main(args: Any) -> int:
-    with open_world(open_workspace(args.workspace)) as world:
+    workspace = open_workspace(args.workspace)
+    with open_world(workspace) as world:
+        if not world.data.exists(world.channel(args.ref.split("@")[0]).path(1)):
+            workspace.require(args.ref.split("@")[0])  # a typing mistake gets the nearest name
         ref = resolve(world, args.ref)
         folder = world.data.local(f"processed/{ref.dataset_id}/{ref.version_id}")
         listed = parse_checksums((folder / "checksums.sha256").read_bytes())
@@ -36,6 +39,7 @@ def main(args: Any) -> int:
                     f"{name} of {args.ref} is damaged.", expected=digest, remedy="Run `kfm verify`; restore it from a backup."
                 )
             temp.replace(args.output / name)
+        (args.output / "checksums.sha256").write_bytes((folder / "checksums.sha256").read_bytes())
     if args.json:
         files = [{"path": str(args.output / n), "digest": d} for n, d in listed.items()]
         emit({"dataset_id": ref.dataset_id, "version_id": ref.version_id, "generation": ref.generation, "files": files})

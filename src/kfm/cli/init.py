@@ -1,11 +1,13 @@
 """Make a workspace: a folder with kfm.yml, a registry, zones and a signing key."""
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
 from kfm.attest import KeyFolder
 from kfm.cli.call import Parser, emit
+from kfm.cli.terminal import program
 from kfm.errors import UsageError
 
 __all__ = ["configure", "main", "make_workspace"]
@@ -57,9 +59,6 @@ def main(args: Any) -> int:
         return 0
     where = args.dir or args.workspace or "."
     print(f"{'Nothing to do: ' if status != 'initialised' else ''}{where} is a workspace" + (f", key {keyid[:8]}…" if keyid else ""))
-    print(
-        f"\nNext  kfm -w {where} dataset new my_dataset --url https://…"
-        if not args.sample
-        else f"\nNext  kfm -w {where} run --all --upstream sample"
-    )
+    rest = "run --all --upstream sample" if args.sample else "dataset new my_dataset --url https://…"
+    print(f"\nNext  {program()} -w {shlex.quote(str(where))} {rest}")
     return 0

@@ -16,7 +16,10 @@ def configure(parser: Parser) -> None:
 
 
 def main(args: Any) -> int:
-    with open_world(open_workspace(args.workspace)) as world:
+    workspace = open_workspace(args.workspace)
+    if args.dataset:
+        workspace.require(args.dataset)
+    with open_world(workspace) as world:
         rows = world.store.read(lambda tx: tx.runs.recent(args.dataset, args.limit))
         epoch = world.store.epoch
     if args.json:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from kfm.cli.call import Parser, emit
+from kfm.cli.call import Parser, again, emit
+from kfm.cli.terminal import say
 from kfm.wiring import open_workspace, reindex_workspace
 
 __all__ = ["configure", "main"]
@@ -13,10 +14,13 @@ def configure(parser: Parser) -> None:
 
 
 def main(args: Any) -> int:
-    counts = reindex_workspace(open_workspace(args.workspace))
+    damaged: list[str] = []
+    counts = reindex_workspace(open_workspace(args.workspace), damaged)
     if args.json:
-        emit({"status": "reindexed", **counts})
-        return 0
+        emit({"status": "reindexed", **counts, "damaged": damaged})
+        return 6 if damaged else 0
     print(", ".join(f"{count:,} {name}" for name, count in counts.items()))
-    print("\nNext  kfm status")
-    return 0
+    for path in damaged:
+        say(f"{path} is damaged and was left out; restore it from a backup and reindex again")
+    print(f"\nNext  {again(args, 'status')}")
+    return 6 if damaged else 0

@@ -10,9 +10,10 @@ from kfm.cli.run import tell
 from kfm.cli.terminal import progress
 from kfm.cli.wal import find_run
 from kfm.inline import resume_run
+from kfm.model.ledger import LedgerRow
 from kfm.model.window import seconds
-from kfm.wiring import open_workspace, open_world, targets_of
-from kfm.world import Outcome
+from kfm.wiring import open_workspace, open_world, resumed_target
+from kfm.world import Outcome, World
 
 __all__ = ["configure", "main"]
 
@@ -20,6 +21,12 @@ __all__ = ["configure", "main"]
 def configure(parser: Parser) -> None:
     parser.add_argument("run", nargs="?", metavar="RUN", help="only this run")
     parser.add_argument("--wait", default="60s", metavar="60s", help="how long to wait for another run of the same dataset")
+
+
+def _plan(world: World, row: LedgerRow) -> dict[str, Any]:
+    records = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
+    found: dict[str, Any] = next((msgspec.json.decode(r.payload) for r in records if r.step_id == "plan"), {})
+    return found
 
 
 def main(args: Any) -> int:
@@ -37,7 +44,7 @@ def main(args: Any) -> int:
             if now is None or now.ended_at is not None:
                 continue  # finished on the way, by a run before it
             began = time.monotonic()
-            target = next(t for t in targets_of(workspace, row.dataset_id, win=row.win) if t.partition == row.partition)
+            target = resumed_target(workspace, row, _plan(world, row))
             outcomes.append(resume_run(world, target, row, float(seconds(args.wait))))
             shown.clear()
             if not args.json:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kfm.cli.call import Parser, emit
-from kfm.cli.terminal import progress, say, sign
+from kfm.cli.terminal import progress, say, show, sign
 from kfm.clock import SystemClock
 from kfm.errors import KfmError, UsageError
 from kfm.inline import run_target
@@ -51,11 +51,19 @@ def main(args: Any) -> int:
     if args.force and not args.reason:
         raise UsageError("--force needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded.")
     win, wait = _window(args), float(seconds(args.wait))
-    for name in names:
-        workspace.require(name)  # a typing mistake is found before anything runs
+    if not args.all:
+        for name in names:
+            workspace.require(name)  # a typing mistake is found before anything runs
     outcomes: list[Outcome] = []
     for name in names:
-        outcomes += run_dataset(workspace, name, args, win, wait)
+        try:
+            outcomes += run_dataset(workspace, name, args, win, wait)
+        except UsageError as error:  # with --all one unusable entry does not keep the others from running
+            if not args.all:
+                raise
+            outcomes.append(Outcome(dataset_id=name, run_id="", state="FAILED", reason=error.happened, exit_code=2, remedy=error.remedy))
+            if not args.json:
+                tell(outcomes[-1], 0.0)
     if args.json:
         emit({"runs": [msgspec.to_builtins(o) for o in outcomes]})
     return max(o.exit_code for o in outcomes)
@@ -75,6 +83,7 @@ def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: floa
                 exit_code=error.exit_code, remedy=error.remedy, partition=target.partition, window=win,
             )  # fmt: skip
         shown.clear()
+        outcome = msgspec.structs.replace(outcome, dry_run=args.dry_run)
         found.append(outcome)
         if not args.json:
             tell(outcome, time.monotonic() - began, args.dry_run)
@@ -102,7 +111,7 @@ def tell(outcome: Outcome, took: float, dry_run: bool = False) -> None:
     else:
         detail = outcome.reason if outcome.reason != "unchanged" else outcome.names
     prefix = "dry run: " if dry_run else ""
-    print(f"  {sign(outcome.state)} {name:<22} {prefix}{word:<12} {detail}  {took:.2f} s")
+    show(f"  {sign(outcome.state)} {name:<22} {prefix}{word:<12} {detail}  {took:.2f} s")
     for reason in outcome.reasons:
         print(f"      {reason['code']}: {reason['message']}")
         print(f"        {reason['remedy']}")

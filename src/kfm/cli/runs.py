@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from kfm.cli.call import Parser, emit
-from kfm.cli.terminal import sign
+from kfm.cli.terminal import show, sign
 from kfm.wiring import open_workspace, open_world
 
 __all__ = ["configure", "main"]
@@ -33,9 +33,9 @@ def main(args: Any) -> int:
         emit({"runs": found})
         return 0
     for row in found:
-        said = row.get("version_id") or row.get("reason") or ""
-        reason = row["reason"] if row["state"] not in ("COMMITTED", "NOOP") else ""
-        print(f"  {sign(row['state'])} {row['run_id']}  {row['dataset_id']:<22} {row['state']:<10} {said[:9]:<10} {reason}")
+        said = row.get("version_id") or ""
+        reason = row["reason"] if row["state"] != "COMMITTED" else ""
+        show(f"  {sign(row['state'])} {row['run_id']}  {row['dataset_id']:<22} {row['state']:<10} {said[:9]:<10} {reason}")
     if not found:
         print("No runs yet.\n\nNext  kfm run --all")
     return 0

@@ -7,10 +7,12 @@ state: official, proposed, denied, failed, running, waiting, withdrawn, none.
 import datetime as dt
 from typing import Any
 
-from kfm.cli.call import Parser, emit
-from kfm.cli.terminal import sign
+from kfm.cli.call import Parser, again, emit
+from kfm.cli.terminal import show, sign
+from kfm.errors import KfmError
 from kfm.status import dataset_status
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import Workspace, open_workspace, open_world
+from kfm.world import World
 
 __all__ = ["configure", "main"]
 
@@ -24,20 +26,29 @@ def configure(parser: Parser) -> None:
 def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     names = args.dataset or workspace.registered()
-    for name in names:
-        workspace.require(name)
     with open_world(workspace) as world:
-        rows = [dataset_status(world, name) for name in names]
+        found = [_row(workspace, world, name) for name in names]
+    rows, code = [row for row, _ in found], max((code for _, code in found), default=0)
     if args.json:
         emit({"datasets": rows})
-        return 0
+        return code
     print(f"{len(rows)} datasets {dt.datetime.now().astimezone().strftime('%a %d %b %Y %H:%M %Z'):>65}\n")
     for row in rows:
         version = f"{row['version_id'][:9]}…  generation {row['generation']}" if row["version_id"] else "nothing official yet"
         fresh = "" if row["version_id"] is None else "fresh" if row["fresh"] else "late"
-        print(f"  {sign(_SIGNS.get(row['state'], 'NOOP'))} {row['dataset_id']:<24} {row['state']:<10} {version:<28} {fresh}")
+        show(f"  {sign(_SIGNS.get(row['state'], 'NOOP'))} {row['dataset_id']:<24} {row['state']:<10} {version:<28} {fresh}")
         if row["reason"]:
-            print(f"      {row['reason']}")
+            show(f"      {row['reason']}")
         if row["next"]:
-            print(f"      {row['next']}")
-    return 0
+            print(f"      {again(args, row['next'].removeprefix('kfm '))}")
+    return code
+
+
+def _row(workspace: Workspace, world: World, name: str) -> tuple[dict[str, Any], int]:
+    """One dataset; what is wrong with it does not hide the others."""
+    try:
+        workspace.require(name)
+        return dataset_status(world, name), 0
+    except KfmError as error:
+        row = {"dataset_id": name, "state": "failed", "version_id": None, "generation": 0, "fresh": False, "last_run_id": None}
+        return row | {"reason": error.happened, "next": "kfm doctor"}, error.exit_code

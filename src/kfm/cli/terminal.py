@@ -1,12 +1,13 @@
 """How output looks: a sign and a word for each state, 80 columns, colour only where it repeats them."""
 
 import os
+import re
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Progress", "colour", "mask_home", "program", "progress", "say", "say_error", "sign"]
+__all__ = ["Progress", "colour", "mask_home", "program", "progress", "say", "say_error", "show", "sign"]
 
 _SIGNS = {
     "COMMITTED": ("+", "+", "32"), "NOOP": ("·", ".", "90"), "FAILED": ("✕", "x", "31"), "REJECTED": ("⊖", "D", "35"),
@@ -30,6 +31,16 @@ def sign(state: str, stream: Any = None) -> str:
 
 def say(text: str = "") -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def show(line: str) -> None:
+    """Print a line of the result: cut to the window on a terminal, whole in a pipe."""
+    if sys.stdout.isatty():
+        width = os.get_terminal_size().columns
+        visible = re.sub(r"\x1b\[[0-9;]*m", "", line)
+        if len(visible) > width:
+            line = visible[: width - 1] + ("~" if os.environ.get("KFM_ASCII") else "…")
+    print(line.replace("…", "...") if os.environ.get("KFM_ASCII") else line)
 
 
 def program() -> str:

@@ -46,15 +46,24 @@ def _run(args: Any) -> int:
     began, shown = time.monotonic(), progress(args)
     with _workspace(args, config) as workspace:
         target = updater_target(workspace, config, args.window, SystemClock())
-        dry = config.dataset_id if args.dry_run else None
+        dry = config.dataset_id if args.dry_run or config.publisher == "noop" else None  # a no-op publisher changes nothing
         with open_world(workspace, dry_run=dry, publisher=config.publisher, echo=shown) as world:
             outcome = run_target(world, target, forced=args.force, reason="--force" if args.force else "")
+    outcome = msgspec.structs.replace(outcome, dry_run=dry is not None)
     shown.clear()
     if args.json:
         emit(msgspec.to_builtins(outcome))
     else:
-        tell(outcome, time.monotonic() - began, args.dry_run)
+        tell(outcome, time.monotonic() - began, outcome.dry_run)
     return outcome.exit_code
+
+
+def _register(folder: Path, config: UpdaterConfig) -> None:
+    """In a temporary workspace, a dataset nobody registered: it runs dry up to the gates, which ask for licence and labels."""
+    path = folder / "data" / "registry" / f"{config.dataset_id}.yml"
+    if not path.exists():
+        source = {"kind": "http_file", "url": config.sources[0].source_url, "format": config.sources[0].format}
+        path.write_bytes(msgspec.yaml.encode({"dataset_id": config.dataset_id, "title": config.dataset_id, "source": source}))
 
 
 @contextmanager
@@ -69,6 +78,7 @@ def _workspace(args: Any, config: UpdaterConfig) -> Iterator[Workspace]:
     elif args.dry_run:
         with tempfile.TemporaryDirectory(prefix="kfm-updater-") as folder:
             make_workspace(Path(folder), sample=True, allow_loopback=True)
+            _register(Path(folder), config)
             yield open_workspace(Path(folder))
     else:
         raise UsageError(

@@ -5,6 +5,7 @@ from typing import Any
 
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
+from kfm.errors import UsageError
 from kfm.ref import resolve
 from kfm.verify import Verified, verify_dataset, verify_folder
 from kfm.wiring import open_workspace, open_world
@@ -18,12 +19,17 @@ def configure(parser: Parser) -> None:
 
 def main(args: Any) -> int:
     found = Verified()
-    if args.what and Path(args.what).is_dir() and (Path(args.what) / "checksums.sha256").exists():
+    if args.what and ("/" in args.what or Path(args.what).is_dir()) and not args.what.startswith("kfm://"):
+        if not Path(args.what).is_dir():
+            raise UsageError(
+                f"There is no folder {args.what}.", expected="a folder with checksums.sha256, or a reference", remedy="Check the path."
+            )
         verify_folder(Path(args.what), found, args.what)
     else:
         workspace = open_workspace(args.workspace)
         with open_world(workspace) as world:
             if args.what:
+                workspace.require(args.what.split("@")[0])
                 only = resolve(world, args.what).version_id if "@" in args.what else None
                 verify_dataset(world, args.what.split("@")[0], found, only)
             else:

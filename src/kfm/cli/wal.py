@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from kfm.cli.call import Parser, emit
-from kfm.errors import UsageError
+from kfm.errors import IntegrityError, UsageError
 from kfm.model.ledger import LedgerRow, WalRecord
 from kfm.runfiles import read_run_file
 from kfm.wal import check_chain
@@ -32,7 +32,14 @@ def journal_of(world: World, row: LedgerRow) -> list[WalRecord]:
     records: list[WalRecord] = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
     if not records:
         raw = read_run_file(world.data, row.dataset_id, row.run_id, "wal.jsonl") or b""
-        records = [msgspec.json.decode(line, type=WalRecord) for line in raw.splitlines()]
+        try:
+            records = [msgspec.json.decode(line, type=WalRecord) for line in raw.splitlines()]
+        except msgspec.DecodeError as error:
+            raise IntegrityError(
+                f"The archived journal of run {row.run_id} is damaged.",
+                expected="intact records",
+                remedy="Restore wal.jsonl from a backup.",
+            ) from error
     check_chain(records)
     return records
 

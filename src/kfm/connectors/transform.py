@@ -515,6 +515,8 @@ class _Pass:
                 f" {first['source_id']} line {first['line']}: {first['reason']}.",
                 expected=f"at most {self.job.max_quarantined:g} of the records to be unusable",
                 remedy="Look at the quarantined rows; correct the schema in the registry, or raise `max_quarantined` if they are expected.",
+                read=read,
+                quarantined=quarantined,
                 rules=dict(self._rejects.counts.most_common()),
                 examples=self._rejects.examples,
                 quarantine=self._rejects.path.name,
@@ -542,6 +544,8 @@ class _Pass:
         )
 
     def _check_keys(self, feed: _Feed) -> None:
+        if not self.columns:  # no record could be read, so none could show its columns; the reasons are told at the end
+            return
         for name in self.job.business_key:
             if name not in self._names:
                 self._missing(Column(name=name, type="string", nullable=False), feed.readers[0].source_id)

@@ -31,11 +31,12 @@ select * from ledger where dataset_id = :dataset_id and partition = :partition a
 -- name: run_promotable
 select * from ledger where dataset_id = :dataset_id and state = 'PROPOSED' and promo = 1 order by run_id
 -- name: run_maker
-select * from ledger where dataset_id = :dataset_id and version_id = :version_id and state = 'COMMITTED' order by run_id desc limit 1
+select * from ledger where dataset_id = :dataset_id and version_id = :version_id and spec_hash = :spec_hash and state = 'COMMITTED'
+order by run_id desc limit 1
 -- name: run_unarchived
 select * from ledger where dataset_id = :dataset_id and ended_at is not null and archived = 0 order by run_id
 -- name: run_list
-select * from ledger where (:dataset_id is null or dataset_id = :dataset_id) order by run_id desc limit :limit
+select * from ledger where (:dataset_id is null or dataset_id = :dataset_id) order by rowid desc limit :limit
 -- name: run_delete
 delete from ledger where run_id = :run_id
 -- name: journal_get
@@ -44,6 +45,13 @@ select * from journal where wal_id = :wal_id order by seq
 select * from journal where wal_id = :wal_id and seq = :seq
 -- name: journal_delete
 delete from journal where wal_id = :wal_id
+-- name: journal_head_get
+select count, hash from journal_head where wal_id = :wal_id
+-- name: journal_head_put
+insert into journal_head (wal_id, count, hash) values (:wal_id, :count, :hash)
+on conflict (wal_id) do update set count = excluded.count, hash = excluded.hash
+-- name: journal_head_delete
+delete from journal_head where wal_id = :wal_id
 -- name: journal_orphans
 select distinct wal_id from journal where wal_id not in (select wal_id from ledger)
 -- name: plan_get
@@ -85,7 +93,7 @@ select untrusted from source_state where dataset_id = :dataset_id and source_url
 insert into source_state (dataset_id, source_url, untrusted) values (:dataset_id, :source_url, :untrusted)
 on conflict (dataset_id, source_url) do nothing
 -- name: noop_list
-select run_id, dataset_id, partition, win, key, reason, names, timestamp from noop where (:dataset_id is null or dataset_id = :dataset_id) order by run_id desc limit :limit
+select run_id, dataset_id, partition, win, key, reason, names, timestamp from noop where (:dataset_id is null or dataset_id = :dataset_id) order by rowid desc limit :limit
 -- name: meta_get
 select value from meta where key = :key
 -- name: meta_put

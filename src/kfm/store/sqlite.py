@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -10,12 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kfm.clock import Clock
-from kfm.errors import IntegrityError, KfmError, StepFailed, UsageError
+from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
 from kfm.store.committer import Committer, Ticket
 from kfm.store.locks import LockFolder
 from kfm.store.views import SQL, IndexView, JobView, LeaseView, RunView
 
-__all__ = ["SqliteStore"]
+__all__ = ["SqliteStore", "copy_files", "standing_still"]
 
 T = TypeVar("T")
 _HERE = Path(__file__).parent
@@ -55,7 +56,11 @@ class SqliteStore:
         self._reading = threading.Lock()
         self._tx = SqliteTx(self, self._db)
         self._committer = Committer(self._commit)
-        self._migrate()
+        try:
+            self._migrate()
+        except sqlite3.DatabaseError as error:
+            raise _store_error(path, error) from error
+        self._file = _identity(path)
         if new:  # SQLite syncs its file, not the way to it
             _sync_names(path.parent, path.parent.parent)
         row = self._db.execute(SQL["meta_get"], {"key": "epoch"}).fetchone()
@@ -121,27 +126,41 @@ class SqliteStore:
         self._undo.append(call)
 
     def _commit(self, batch: list[Ticket]) -> None:
-        db, kept = self._db, []
+        db, kept, undo = self._db, list[list[Callable[[], None]]](), list[Callable[[], None]]()
         fcntl.flock(self._turnstile, fcntl.LOCK_EX)
         try:
+            self._check_file()
             db.execute("begin immediate")
             try:
                 for ticket in batch:
                     if self._one(ticket, alone=len(batch) == 1):
                         kept.append(self._after)
+                        undo += self._undo
                     self._after = []
                 if kept:
                     db.execute("commit")
+                    undo.clear()
             finally:
                 if db.in_transaction:
                     db.execute("rollback")
         except sqlite3.DatabaseError as error:
             raise _store_error(self.path, error) from error
         finally:
+            for call in reversed(undo):
+                call()
             fcntl.flock(self._turnstile, fcntl.LOCK_UN)
         for calls in kept:
             for call in calls:
                 call()
+
+    def _check_file(self) -> None:
+        """A store that was set aside while we had it open belongs to an earlier epoch: nobody may write into it any more."""
+        if _identity(self.path) != self._file:
+            raise Fenced(
+                "The store was rebuilt while this command was running.",
+                expected="the store it began with",
+                remedy="Run the command again: it finds what is official now.",
+            )
 
     def _one(self, ticket: Ticket, alone: bool) -> bool:
         """Run one ticket; a failing one is dropped from the batch, the others commit."""
@@ -169,13 +188,6 @@ class SqliteStore:
         except sqlite3.DatabaseError as error:
             return str(error)
 
-    def copy_to(self, path: Path) -> None:
-        """A consistent copy, for dry runs and backups."""
-        target = sqlite3.connect(path)
-        with self._reading:
-            self._reader.backup(target)
-        target.close()
-
     def settle(self) -> None:
         """Bring everything into the one file and close it, so that it can be moved."""
         self._reader.close()  # the journal mode changes only when nobody else looks
@@ -189,6 +201,9 @@ class SqliteStore:
             self._db.execute("begin immediate")
             self._db.execute("delete from job")
             self._db.execute("delete from lease")
+            unfinished = "select wal_id from ledger where state in ('CLAIMED', 'PROPOSED')"
+            self._db.execute(f"delete from journal where wal_id in ({unfinished})")
+            self._db.execute(f"delete from journal_head where wal_id in ({unfinished})")
             self._db.execute("delete from ledger where state in ('CLAIMED', 'PROPOSED')")
             self._db.execute("delete from outbox")
             self._db.execute("commit")
@@ -202,11 +217,45 @@ class SqliteStore:
     def abandon(self) -> None:
         """Let go as a killed process would: nothing released but the locks."""
         self.locks.forget_all()
-        self._db.close()
-        self._reader.close()
-        if self._turnstile >= 0:
-            os.close(self._turnstile)
-            self._turnstile = -1
+        if self._turnstile < 0:
+            return
+        with self._turn():  # the last one to close brings the log into the file: nobody copies it meanwhile
+            self._db.close()
+            self._reader.close()
+        os.close(self._turnstile)
+        self._turnstile = -1
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def copy_files(source: Path, target: Path) -> None:
+    """Copy a store without opening it, while no writer is at work."""
+    turnstile = os.open(source.parent / "turnstile.lock", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(turnstile, fcntl.LOCK_EX)
+        for suffix in ("", "-wal"):
+            if Path(f"{source}{suffix}").exists():
+                shutil.copyfile(f"{source}{suffix}", f"{target}{suffix}")
+    finally:
+        os.close(turnstile)
+
+
+@contextlib.contextmanager
+def standing_still(path: Path) -> Any:
+    """No writer is at work on the store at `path` meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    turnstile = os.open(path.parent / "turnstile.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(turnstile, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(turnstile)
 
 
 def _sync_names(*folders: Path) -> None:

@@ -37,7 +37,14 @@ def _insert(table: str, fields: Sequence[str], verb: str = "insert") -> str:
     return f"{verb} into {table} ({', '.join(fields)}) values ({', '.join(':' + f for f in fields)})"
 
 
-SQL["run_put"] = _insert("ledger", (*_LEDGER_FIELDS, "sum"), "insert or replace")
+SQL["run_put"] = (
+    _insert("ledger", (*_LEDGER_FIELDS, "sum"))
+    + " on conflict (run_id) do update set "
+    + ", ".join(
+        f"{f} = excluded.{f}"
+        for f in (*_LEDGER_FIELDS, "sum")  # an update, so that a row keeps its place in the order of arrival
+    )
+)
 SQL["run_insert"] = _insert("ledger", (*_LEDGER_FIELDS, "sum"))
 SQL["journal_put"] = f"insert into journal values ({', '.join('?' * len(_WAL_FIELDS))})"
 SQL["generation_put"] = _insert("generation", Generation.__struct_fields__)
@@ -133,6 +140,13 @@ class LeaseView(_View):
             self._do("lease_release", name=token.lease, epoch=token.epoch, token=token.number)
             self._store.after_commit(lambda token=token: self._store.locks.drop(token))  # type: ignore[misc]
 
+    def sweep(self, remove: bool) -> list[str]:
+        """The names of lock files whose holder is gone, and their removal."""
+        stale = self._store.locks.stale_files()
+        for path in stale if remove else ():
+            path.unlink(missing_ok=True)
+        return [path.name for path in stale]
+
     def held(self) -> list[dict[str, Any]]:
         return [dict(r) | {"lapsed": self._lapsed(r["name"], r)} for r in self._all("lease_held")]
 
@@ -226,9 +240,9 @@ class RunView(_View):
     def promotable(self, dataset_id: str) -> list[LedgerRow]:
         return [_ledger_row(r) for r in self._all("run_promotable", dataset_id=dataset_id)]
 
-    def maker(self, dataset_id: str, version_id: str) -> LedgerRow | None:
-        """The run that last made this version official."""
-        row = self._one("run_maker", dataset_id=dataset_id, version_id=version_id)
+    def maker(self, dataset_id: str, version_id: str, spec_hash: str) -> LedgerRow | None:
+        """The run that last made this version official under this spec."""
+        row = self._one("run_maker", dataset_id=dataset_id, version_id=version_id, spec_hash=spec_hash)
         return None if row is None else _ledger_row(row)
 
     def unarchived(self, dataset_id: str) -> list[LedgerRow]:
@@ -272,6 +286,7 @@ class RunView(_View):
         for record in records:
             try:
                 self._db.execute(SQL["journal_put"], msgspec.structs.astuple(record))
+                self._do("journal_head_put", wal_id=record.wal_id, count=record.seq + 1, hash=record.hash)
             except sqlite3.IntegrityError:
                 self._accept_repeat(record)
 
@@ -289,10 +304,29 @@ class RunView(_View):
             )
 
     def journal(self, wal_id: str) -> list[WalRecord]:
-        return [WalRecord(**dict(r)) for r in self._all("journal_get", wal_id=wal_id)]
+        """Every record; a tail that was lost is noticed, because its end is written down apart."""
+        records = [WalRecord(**dict(r)) for r in self._all("journal_get", wal_id=wal_id)]
+        end = self._one("journal_head_get", wal_id=wal_id)
+        told = (end["count"], end["hash"]) if end is not None else (0, "")
+        if told != (len(records), records[-1].hash if records else ""):
+            raise IntegrityError(
+                f"Journal {wal_id[:12]} has {len(records)} records, {told[0]} were written.",
+                expected="the records that were written",
+                remedy="Run `kfm doctor --fix`: it sets the journal aside and closes its run; the next run starts over.",
+            )
+        return records
+
+    def raw_journal(self, wal_id: str) -> list[dict[str, Any]]:
+        """The records as they are, for setting them aside."""
+        return [dict(r) for r in self._all("journal_get", wal_id=wal_id)]
+
+    def orphan_journals(self) -> list[str]:
+        """Journals whose run is in no ledger row."""
+        return [r["wal_id"] for r in self._all("journal_orphans")]
 
     def drop_journal(self, wal_id: str) -> None:
         self._do("journal_delete", wal_id=wal_id)
+        self._do("journal_head_delete", wal_id=wal_id)
 
     def plan(self, identity: str) -> tuple[str, str] | None:
         row = self._one("plan_get", identity=identity)

@@ -122,12 +122,25 @@ class LocalZone:
         with self._mutex:
             if self._tmp is None:
                 self._mkdirs(self.root)
-                folder = self.root / ".tmp" / uuid.uuid4().hex
-                folder.mkdir(parents=True)
-                self._tmp_lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                fcntl.flock(self._tmp_lock, fcntl.LOCK_EX)
+                with self._temp_names():
+                    folder = self.root / ".tmp" / uuid.uuid4().hex
+                    folder.mkdir()
+                    self._tmp_lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                    fcntl.flock(self._tmp_lock, fcntl.LOCK_EX)
                 self._tmp = folder
             return self._tmp
+
+    @contextlib.contextmanager
+    def _temp_names(self) -> Iterator[None]:
+        """Alone with the list of temp folders: none is half made, none is being swept. The folder itself is the lock and stays."""
+        base = self.root / ".tmp"
+        base.mkdir(exist_ok=True)
+        fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
 
     def temp(self) -> Path:
         return self._temp_folder() / uuid.uuid4().hex
@@ -148,16 +161,17 @@ class LocalZone:
 
     def sweep(self) -> list[str]:
         """Remove what dead processes left; returns the names."""
-        gone = self.dead_temps()
-        for folder in gone:
-            shutil.rmtree(folder, ignore_errors=True)
+        if not (self.root / ".tmp").is_dir() or not self.dead_temps():
+            return []
+        with self._temp_names():
+            gone = self.dead_temps()
+            for folder in gone:
+                shutil.rmtree(folder, ignore_errors=True)
         return [f.name for f in gone]
 
     def close(self) -> None:
         if self._tmp is not None:
             shutil.rmtree(self._tmp, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                (self.root / ".tmp").rmdir()
             os.close(self._tmp_lock)
             self._tmp = None
 
