@@ -66,7 +66,9 @@ def run_target(
     def put() -> None:
         world.store.transaction(lambda tx: tx.jobs.put(target.dataset_id, target.partition, target.win, forced=int(forced), reason=reason))
 
-    put()
+    job = world.store.read(lambda tx: tx.jobs.get(target.dataset_id, target.partition, target.win))
+    if replay is None or job is None or job.state == "ended":  # an interrupted run has its job still: no need to ask twice
+        put()
     patience = _Patience(wait_s, target.partition_lease)
     last: Outcome | None = None
     while True:

@@ -633,9 +633,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _has_left(client: socket.socket) -> bool:
     """Whether the other side has closed; a request it already sent ahead does not count as that."""
-    readable, _, _ = select.select([client], [], [], 0)
     try:
-        return bool(readable) and client.recv(1, socket.MSG_PEEK) == b""
+        poll = select.poll()  # unlike select, it takes descriptors of any number
+        poll.register(client, select.POLLIN)
+        return bool(poll.poll(0)) and client.recv(1, socket.MSG_PEEK) == b""
     except OSError:
         return True
 

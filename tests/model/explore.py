@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import datetime as dt
 import json
+import os
 import random
 import shutil
 import sys
@@ -71,6 +72,15 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "expiry": {"script": B, "expire": 2},
     "a-b-a, quick": {"script": ABA, "rate": 0.4},
 }
+
+
+def abandon(world: World) -> None:
+    """Let go of everything a process holds, as its death would."""
+    world.store.abandon()
+    for zone in (world.data, world.root):
+        if zone._tmp is not None:
+            os.close(zone._tmp_lock)
+            zone._tmp = None
 
 
 class Violation(Exception):
@@ -349,7 +359,7 @@ class Explorer:
             world = self.open_world()
             steps = self.start(world)
             if steps is None:
-                world.store.abandon()
+                abandon(world)
                 return False
             self.workers[w] = (world, steps)
         world, steps = self.workers[w]  # type: ignore[misc]
@@ -362,6 +372,7 @@ class Explorer:
             self.workers[w] = None
             with contextlib.suppress(Exception):
                 world.store.close()
+            abandon(world)
             return end.value is not None
         except KfmError as error:
             if "second version" in str(error):
@@ -370,6 +381,7 @@ class Explorer:
             self.workers[w] = None
             with contextlib.suppress(Exception):
                 world.store.close()
+            abandon(world)
             return True
         self.captured[w] = self.upstream.asked or self.captured[w]
         self.note(f"{'AB'[w]}: {label}")
@@ -387,7 +399,7 @@ class Explorer:
     def crash(self, w: int) -> None:
         world, steps = self.workers[w]  # type: ignore[misc]
         self.graveyard.append(steps)  # a killed process runs no clean-up
-        world.store.abandon()
+        abandon(world)
         self.workers[w] = None
         self.note(f"CRASH of {'AB'[w]}")
 
@@ -477,7 +489,7 @@ class Explorer:
         self.epoch_file = self.folder / "ledger" / f"s{epoch}.sqlite"
         self.eye = self.open_world()
         rebuild(self.eye, names, epoch, [])
-        self.eye.store.abandon()
+        abandon(self.eye)
         self.eye = self.open_world()
         self.down = False
         self.owed_ticks = True
@@ -543,9 +555,8 @@ class Explorer:
         for worker in self.workers:
             if worker is not None:
                 self.graveyard.append(worker[1])
-                worker[0].store.abandon()
-        if not self.down:
-            self.eye.store.abandon()
+                abandon(worker[0])
+        abandon(self.eye)
 
 
 def run(scenario: str, seed: int) -> tuple[int, str, list[str]] | None:
