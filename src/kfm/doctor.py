@@ -198,4 +198,4 @@ def _leftovers(world: World, found: _Findings, fix: bool) -> None:
 def _disk(world: World, found: _Findings) -> None:
     free = shutil.disk_usage(world.data.local("x").parent).free if world.data.local("x").parent.exists() else DISK_FLOOR
     if free < DISK_FLOOR:
-        found.add("disk.low", "data", f"{free:,} bytes are free", "Free some space; runs refuse to start below the floor.")
+        found.add("disk.low", "data", f"{free:,} bytes are free", "Free some space; a run refuses to start when less than 1 MiB is left.")

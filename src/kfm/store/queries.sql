@@ -48,7 +48,7 @@ delete from journal where wal_id = :wal_id
 -- name: journal_head_get
 select count, hash from journal_head where wal_id = :wal_id
 -- name: journal_head_put
-insert into journal_head (wal_id, count, hash) values (:wal_id, :count, :hash)
+insert into journal_head (wal_id, count, hash) values (?, ?, ?)
 on conflict (wal_id) do update set count = excluded.count, hash = excluded.hash
 -- name: journal_head_delete
 delete from journal_head where wal_id = :wal_id

@@ -126,7 +126,9 @@ class SqliteStore:
         self._undo.append(call)
 
     def _commit(self, batch: list[Ticket]) -> None:
-        db, kept, undo = self._db, list[list[Callable[[], None]]](), list[Callable[[], None]]()
+        db = self._db
+        kept: list[list[Callable[[], None]]] = []
+        undo: list[Callable[[], None]] = []
         fcntl.flock(self._turnstile, fcntl.LOCK_EX)
         try:
             self._check_file()

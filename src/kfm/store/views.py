@@ -283,12 +283,15 @@ class RunView(_View):
 
     def append(self, records: Sequence[WalRecord]) -> None:
         """Append; the same (wal_id, seq) again is fine when equal but for its time."""
+        ends: dict[str, WalRecord] = {}
         for record in records:
             try:
                 self._db.execute(SQL["journal_put"], msgspec.structs.astuple(record))
-                self._do("journal_head_put", wal_id=record.wal_id, count=record.seq + 1, hash=record.hash)
+                ends[record.wal_id] = record
             except sqlite3.IntegrityError:
                 self._accept_repeat(record)
+        for end in ends.values():
+            self._db.execute(SQL["journal_head_put"], (end.wal_id, end.seq + 1, end.hash))
 
     def _accept_repeat(self, record: WalRecord) -> None:
         raw = self._one("journal_one", wal_id=record.wal_id, seq=record.seq)

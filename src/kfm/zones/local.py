@@ -259,7 +259,7 @@ class LocalZone:
             return {path: self._fill(content, sync=True) for path, content in files.items()}
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(2, thread_name_prefix="kfm-fill") as pool:
+        with ThreadPoolExecutor(4, thread_name_prefix="kfm-fill") as pool:
             return dict(zip(files, pool.map(lambda c: self._fill(c, sync=False), files.values())))
 
     def _same(self, path: str, target: Path, stored: Stored) -> None:
