@@ -91,7 +91,7 @@ class KeyFolder:
         key = Ed25519PrivateKey.generate()
         public = key.public_key().public_bytes(ser.Encoding.Raw, ser.PublicFormat.Raw)
         keyid = hashlib.sha256(public).hexdigest()[:32]
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._folder.mkdir(parents=True, exist_ok=True)  # who may read the data may check its signatures; the key itself is 0600
         pem = key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.PKCS8, ser.NoEncryption())
         fd = os.open(self._folder / f"{keyid}.key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "wb") as file:

@@ -238,7 +238,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 def copy_files(source: Path, target: Path) -> None:
     """Copy a store without opening it, while no writer is at work."""
-    turnstile = os.open(source.parent / "turnstile.lock", os.O_RDWR | os.O_CLOEXEC)
+    turnstile = os.open(source.parent / "turnstile.lock", os.O_RDONLY | os.O_CLOEXEC)  # read-only media can be locked too
     try:
         fcntl.flock(turnstile, fcntl.LOCK_EX)
         for suffix in ("", "-wal"):
