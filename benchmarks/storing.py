@@ -1,6 +1,7 @@
 """Bytes into a zone: one large file, and many small ones."""
 
 import hashlib
+import itertools
 import os
 import shutil
 import sys
@@ -81,22 +82,28 @@ def two_thousand_files(repeat: int) -> list[Result]:
     source = peers.work() / "many"
     many_files(source, 2000, 50_000)
 
-    def theirs() -> float:
+    # Rounds are cleared away only at the end: ext4 looks past every inode deleted in the last minutes when it makes a new one,
+    # and would charge one round's deletions to the next.
+    def theirs(folder: Path) -> float:
         shutil.rmtree(peers.work() / "dvc-site", ignore_errors=True)  # DVC remembers hashes there
-        with peers.fresh("store") as folder:
-            peers.run([dvc, "init", "--no-scm", "-q"], cwd=folder)
-            shutil.copytree(source, folder / "data")
-            os.sync()  # the copy itself is nobody's work
-            return _timed(lambda: (peers.run([dvc, "add", "-q", "data"], cwd=folder), os.sync()))
+        folder.mkdir()
+        peers.run([dvc, "init", "--no-scm", "-q"], cwd=folder)
+        shutil.copytree(source, folder / "data")
+        os.sync()  # the copy itself is nobody's work
+        return _timed(lambda: (peers.run([dvc, "add", "-q", "data"], cwd=folder), os.sync()))
 
-    def ours() -> float:
-        with peers.fresh("store") as folder:
-            shutil.copytree(source, folder / "data")
-            os.sync()
-            script = [sys.executable, str(peers.SCRIPTS / "kfm_store_many.py"), str(folder / "data"), str(folder / "zone")]
-            return _timed(lambda: (peers.run(script), os.sync()))
+    def ours(folder: Path) -> float:
+        folder.mkdir()
+        shutil.copytree(source, folder / "data")
+        os.sync()
+        script = [sys.executable, str(peers.SCRIPTS / "kfm_store_many.py"), str(folder / "data"), str(folder / "zone")]
+        return _timed(lambda: (peers.run(script), os.sync()))
 
-    found = interleave({"peer": theirs, "ours": ours}, repeat, warm=1)
+    with peers.fresh("store") as base:
+        number = itertools.count()
+        found = interleave(
+            {"peer": lambda: theirs(base / f"{next(number)}"), "ours": lambda: ours(base / f"{next(number)}")}, repeat, warm=1
+        )
     return [
         judge(
             "store 2,000 × 50 KB",

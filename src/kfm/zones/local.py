@@ -5,6 +5,7 @@ import ctypes
 import errno
 import fcntl
 import hashlib
+import itertools
 import os
 import queue
 import shutil
@@ -77,23 +78,42 @@ def _start_writeback(fd: int, offset: int, length: int) -> None:
         _SYNC_FILE_RANGE(ctypes.c_int(fd), ctypes.c_int64(offset), ctypes.c_int64(length), ctypes.c_uint(2))
 
 
-def _copy_hashing(source: Path, fd: int) -> Stored:
-    with source.open("rb", buffering=0) as file:
-        if os.fstat(file.fileno()).st_size < CHUNK:  # small: a thread would cost more than it saves
-            data = file.readall()
-            _write_whole(fd, data)
-            return Stored(("sha256:" + hashlib.sha256(data).hexdigest(), len(data)))
-        hasher, size = _Hasher(), 0
-        hasher.start()
-        try:
-            while chunk := file.read(CHUNK):
-                hasher.chunks.put(chunk)
-                _write_whole(fd, chunk)
-                _start_writeback(fd, size, len(chunk))
-                size += len(chunk)
-        finally:
-            digest = hasher.finish()  # also after an error: the thread must not outlive its file
+_BUFFERS = threading.local()
+
+
+def _copy_small(source: int, fd: int) -> Stored:
+    """Through one buffer per thread: memory that is given back and taken again costs more than the copying."""
+    if not hasattr(_BUFFERS, "view"):
+        _BUFFERS.view = memoryview(bytearray(1 << 17))
+    view, digest, size = _BUFFERS.view, hashlib.sha256(), 0
+    while count := os.readv(source, [view]):
+        digest.update(view[:count])
+        _write_whole(fd, view[:count])
+        size += count
+    return Stored(("sha256:" + digest.hexdigest(), size))
+
+
+def _copy_large(source: int, fd: int) -> Stored:
+    hasher, size = _Hasher(), 0
+    hasher.start()
+    try:
+        while chunk := os.read(source, CHUNK):
+            hasher.chunks.put(chunk)
+            _write_whole(fd, chunk)
+            _start_writeback(fd, size, len(chunk))
+            size += len(chunk)
+    finally:
+        digest = hasher.finish()  # also after an error: the thread must not outlive its file
     return Stored((digest, size))
+
+
+def _copy_hashing(path: Path, fd: int) -> Stored:
+    source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        small = os.fstat(source).st_size < CHUNK  # a thread would cost more than it saves
+        return _copy_small(source, fd) if small else _copy_large(source, fd)
+    finally:
+        os.close(source)
 
 
 class LocalZone:
@@ -105,6 +125,8 @@ class LocalZone:
         self._tmp_lock = -1
         self._mutex = threading.Lock()
         self._synced: set[Path] = set()
+        self._numbers = itertools.count()
+        self._prefix = f"{root}/"
 
     def local(self, path: str) -> Path:
         target = self.root / check_path(path)
@@ -143,7 +165,7 @@ class LocalZone:
             os.close(fd)
 
     def temp(self) -> Path:
-        return self._temp_folder() / uuid.uuid4().hex
+        return self._temp_folder() / str(next(self._numbers))  # the folder is ours alone
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -194,7 +216,7 @@ class LocalZone:
     def _fill(self, content: bytes | Path, sync: bool) -> tuple[Path, Stored]:
         """Bring `content` to a temp name of our own, hashed on the way; a file of this zone is shared, not copied."""
         temp = self.temp()
-        if isinstance(content, Path) and content.is_relative_to(self.root):
+        if isinstance(content, Path) and str(content).startswith(self._prefix):
             os.link(content, temp)
             os.chmod(temp, 0o444)
             if sync:
@@ -242,7 +264,8 @@ class LocalZone:
         for folder in folders:
             self._mkdirs(folder)
         many = len(files) >= _BATCH
-        filled = self._fill_all(files, many)
+        # One after the other: threads would queue for the temp folder and the interpreter, and take twice as long.
+        filled = {path: self._fill(content, sync=not many) for path, content in files.items()}
         if many and not _syncfs(self.root):
             for temp, _ in filled.values():
                 _fsync_path(temp)
@@ -253,14 +276,6 @@ class LocalZone:
         for folder in folders:
             fsync_dir(folder)
         return {path: stored for path, (_, stored) in filled.items()}
-
-    def _fill_all(self, files: Mapping[str, bytes | Path], many: bool) -> dict[str, tuple[Path, Stored]]:
-        if not many:
-            return {path: self._fill(content, sync=True) for path, content in files.items()}
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(4, thread_name_prefix="kfm-fill") as pool:
-            return dict(zip(files, pool.map(lambda c: self._fill(c, sync=False), files.values())))
 
     def _same(self, path: str, target: Path, stored: Stored) -> None:
         if hash_file(target) != stored:
