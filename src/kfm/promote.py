@@ -1,6 +1,6 @@
 """promote: judge again, name the next generation, write the version, its lineage and receipts, then ★ append it."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,7 +11,7 @@ from kfm.channel import Channel, withdrawn_by
 from kfm.clock import rfc3339
 from kfm.closing import close_log, idempotency_state
 from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed
-from kfm.lineage.base import LineageRecord, cypher, edges
+from kfm.lineage.base import cypher, edges, record_of
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import LedgerRow, Token, head_key_of
@@ -239,7 +239,7 @@ class _Promote:
         row, wal = self.row, self.wal
         self._write_version(candidate)
         yield "version written"
-        record = self._lineage(candidate)
+        record = record_of(row, candidate["artifacts"])
         self.world.publish(self.log).write_file(f"{run_folder(row)}/lineage.cypher", cypher(record).encode())
         yield "cypher written"
         wal.done("UPSERT", "version", {"version_id": row.version_id})
@@ -278,23 +278,6 @@ class _Promote:
                     f"{folder}/{path} is not there after it was written.", expected=artifact["digest"], remedy="Check the disk."
                 )
         self.log.say("version.written", stage="publish", version_id=row.version_id, artifacts=len(candidate["artifacts"]))
-
-    def _lineage(self, candidate: Mapping[str, Any]) -> LineageRecord:
-        row = self.row
-        return LineageRecord(
-            run_id=row.run_id,
-            updater_id=row.updater_id,
-            updater_version=row.updater_version,
-            wal_id=row.wal_id,
-            trigger_type=row.trigger_type,
-            started_at=row.timestamp,
-            dataset_id=row.dataset_id,
-            version_id=str(row.version_id),
-            version_digest=str(row.version_digest),
-            base_version=row.base_version,
-            inputs=tuple({"uri": s["source_url"], "hash": s["digest"]} for s in msgspec.json.decode(row.source_metadata)),
-            outputs=tuple({"key": row.dataset_id, "path": p, "hash": a["digest"]} for p, a in candidate["artifacts"].items()),
-        )
 
     # ---- ★ and after -------------------------------------------------------------------------------------------------
     def _star(self) -> bool:

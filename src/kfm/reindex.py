@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from kfm import canonical
-from kfm.lineage.base import LineageRecord, edges
+from kfm.lineage.base import edges, record_of
 from kfm.model.ledger import Generation, LedgerRow, NoopRow, head_key_of
 from kfm.operate import void
 from kfm.projection import project
@@ -170,20 +170,7 @@ def _derived(world: World, dataset_id: str, run_id: str, generation: int) -> int
     manifest = _json(world, dataset_id, run_id, "run_manifest.json")
     if row is None or manifest is None:
         return 0
-    record = LineageRecord(
-        run_id=row.run_id,
-        updater_id=row.updater_id,
-        updater_version=row.updater_version,
-        wal_id=row.wal_id,
-        trigger_type=row.trigger_type,
-        started_at=row.timestamp,
-        dataset_id=dataset_id,
-        version_id=str(row.version_id),
-        version_digest=str(row.version_digest),
-        base_version=row.base_version,
-        inputs=tuple({"uri": s["source_url"], "hash": s["digest"]} for s in msgspec.json.decode(row.source_metadata)),
-        outputs=tuple({"key": dataset_id, "path": p, "hash": a["digest"]} for p, a in manifest["artifacts"].items()),
-    )
+    record = record_of(row, manifest["artifacts"])
     assets = {path: artifact["digest"] for path, artifact in manifest["artifacts"].items()}
     payload = canonical.dumps({"version_id": row.version_id, "assets": assets}).decode()
     sent = world.root.exists(f"releases/{dataset_id}/{generation:08}.json")

@@ -16,20 +16,11 @@ from kfm.sample_upstream import SampleUpstream
 from kfm.update import update
 from kfm.wiring import open_workspace, open_world, targets_of
 from tests.conftest import Said, tree
-from tests.integration.test_faults import Started, _started, slow_connector, transforming, until
+from tests.integration.test_faults import Started, _nothing_is_left_running, slow_connector, transforming, until  # noqa: F401 - the fixture acts here too
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"
 YEAR = ("--since", "2025-01-01T00:00:00Z", "--until", "2026-01-01T00:00:00Z")
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running() -> Iterator[None]:
-    yield
-    while _started:
-        process = _started.pop()
-        if process.process.poll() is None:
-            process.kill()
 
 
 def state(kfm: Kfm, *args: str) -> dict[str, Any]:

@@ -1,11 +1,14 @@
 """One lineage record and two of its renderings: index edges and a Cypher batch."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-__all__ = ["LineageRecord", "cypher", "edges"]
+from kfm.model.ledger import LedgerRow
+
+__all__ = ["LineageRecord", "cypher", "edges", "record_of"]
 
 
 class LineageRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +26,24 @@ class LineageRecord(msgspec.Struct, frozen=True, kw_only=True):
     base_version: str | None
     inputs: tuple[dict[str, Any], ...]  # {uri, hash}
     outputs: tuple[dict[str, Any], ...]  # {key, path, hash}
+
+
+def record_of(row: LedgerRow, artifacts: Mapping[str, Mapping[str, Any]]) -> LineageRecord:
+    """The lineage of a promoted run; promote and reindex both make it here, so that they say the same."""
+    return LineageRecord(
+        run_id=row.run_id,
+        updater_id=row.updater_id,
+        updater_version=row.updater_version,
+        wal_id=row.wal_id,
+        trigger_type=row.trigger_type,
+        started_at=row.timestamp,
+        dataset_id=row.dataset_id,
+        version_id=str(row.version_id),
+        version_digest=str(row.version_digest),
+        base_version=row.base_version,
+        inputs=tuple({"uri": s["source_url"], "hash": s["digest"]} for s in msgspec.json.decode(row.source_metadata)),
+        outputs=tuple({"key": row.dataset_id, "path": p, "hash": a["digest"]} for p, a in artifacts.items()),
+    )
 
 
 def edges(record: LineageRecord) -> list[tuple[str, str, str]]:
