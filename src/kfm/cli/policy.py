@@ -1,0 +1,132 @@
+"""Test, check, ask and try out the rules in policy/.
+
+kfm policy test | check                                  the *_test.rego rules; whether the files keep to the kfm subset
+kfm policy eval [--input FILE] [--package PACKAGE]       one decision on a JSON document: exit 0 allowed, 3 denied
+kfm policy simulate --policy DIR                         what other rules would do to everything that is official now
+"""
+
+import importlib
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm import canonical
+from kfm.cli.call import Parser, emit
+from kfm.errors import Denied, UsageError
+from kfm.policy.base import Decision, Trouble, sources_of
+from kfm.policy.embedded import Embedded, run_tests
+from kfm.policy.subset import check
+from kfm.status import dataset_status
+from kfm.wiring import open_workspace, open_world
+
+__all__ = ["configure", "main"]
+
+_PACKAGES = {"promote": "kfm.promotion", "read": "kfm.serve", "redact": "kfm.redaction"}
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("action", choices=("test", "check", "eval", "simulate"))
+    parser.add_argument("--policy", type=Path, metavar="DIR", help="the rules; default: policy/ of the workspace")
+    parser.add_argument("--input", default="-", metavar="FILE", help="eval: the JSON document; default: stdin")
+    parser.add_argument("--package", help="eval: who is asked; default: the one that judges the document's action")
+
+
+def main(args: Any) -> int:
+    actions = {"test": _test, "check": _check, "eval": _eval, "simulate": _simulate}
+    return actions[args.action](args)
+
+
+def _rules(args: Any) -> dict[str, bytes]:
+    folder: Path = args.policy or open_workspace(args.workspace).path / "policy"
+    found = sources_of(folder)
+    if not found:
+        raise UsageError(f"There are no rules in {folder.name}/.", expected="*.rego files", remedy="`kfm init` writes those to start with.")
+    return found
+
+
+def _test(args: Any) -> int:
+    try:
+        tests = run_tests(_rules(args))
+    except Trouble as trouble:
+        raise UsageError("The rules cannot be loaded.", expected="Rego", remedy=f"`kfm policy check` says where: {trouble}") from trouble
+    failed = [test for test in tests if not test.passed]
+    if args.json:
+        emit({"tests": [test._asdict() for test in tests], "failed": len(failed)})
+    else:
+        for test in tests:
+            print(f"  {'pass' if test.passed else 'FAIL'}  {test.name}{f'  ({test.message})' if test.message else ''}")
+        print(f"{len(tests)} tests, {len(failed)} failed")
+    return 1 if failed or not tests else 0  # no test is no proof
+
+
+def _check(args: Any) -> int:
+    rules = _rules(args)
+    findings = check(rules)
+    if args.json:
+        emit({"findings": msgspec.to_builtins(findings)})
+    else:
+        for finding in findings:
+            print(f"  {finding}")
+        print(f"{len(rules)} files checked, {len(findings)} findings")
+    return 2 if findings else 0
+
+
+def _eval(args: Any) -> int:
+    document = canonical.loads(sys.stdin.buffer.read() if args.input == "-" else Path(args.input).read_bytes())
+    if not isinstance(document, dict):
+        raise UsageError("The document is not an object.", expected="one JSON object", remedy="`kfm policy eval --help` says how to ask.")
+    with closing(Embedded(_rules(args))) as evaluator:
+        decision = evaluator.decide(args.package or _package(document), document)
+    if args.json:
+        emit(msgspec.to_builtins(decision))
+    else:
+        print(f"{'allowed' if decision.allow else 'denied'}  decision {decision.decision_id}  policy {decision.policy_digest[:19]}…")
+        for denial in decision.deny:
+            print(f"  {denial['code']}: {denial['message']}\n      {denial['remedy']}")
+    return 0 if decision.allow else Denied.exit_code
+
+
+def _package(document: Mapping[str, Any]) -> str:
+    return _PACKAGES.get(str(document.get("action")), "kfm.promotion")
+
+
+def _simulate(args: Any) -> int:
+    if args.policy is None:
+        raise UsageError("No other rules are named.", expected="kfm policy simulate --policy DIR", remedy="Copy policy/ and change it.")
+    workspace = open_workspace(args.workspace)
+    now, then = Embedded(sources_of(workspace.path / "policy")), Embedded(_rules(args))
+    rows = []
+    with closing(now), closing(then), open_world(workspace) as world:
+        for name in workspace.registered():
+            document = _official_input(world, name)
+            if document is not None:
+                package = _package(document)
+                rows.append((name, now.decide(package, document), then.decide(package, document)))
+    changed = [row for row in rows if (row[1].allow, row[1].deny) != (row[2].allow, row[2].deny)]
+    if args.json:
+        emit({"official": len(rows), "changed": [{"dataset_id": n, "now": _short(a), "then": _short(b)} for n, a, b in changed]})
+        return 0
+    for name, before, after in changed:
+        print(f"  {name:<24} {_word(before)} -> {_word(after)}")
+    print(f"{len(rows)} official, {len(changed)} would change")
+    return 0
+
+
+def _official_input(world: Any, name: str) -> dict[str, Any] | None:
+    """What the engine would ask about the official version; None when there is none."""
+    if dataset_status(world, name)["version_id"] is None:
+        return None
+    document: dict[str, Any] = importlib.import_module("kfm.judge").policy_input(world, name)
+    return document
+
+
+def _short(decision: Decision) -> dict[str, Any]:
+    return {"allow": decision.allow, "deny": list(decision.deny), "policy_digest": decision.policy_digest}
+
+
+def _word(decision: Decision) -> str:
+    return "allowed" if decision.allow else "denied (" + ", ".join(sorted({d["code"] for d in decision.deny})) + ")"

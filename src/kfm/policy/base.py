@@ -1,0 +1,60 @@
+"""What a policy evaluator promises: an answer to every question, and a denial whenever anything at all goes wrong."""
+
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from kfm import canonical
+from kfm.model import ids
+
+__all__ = ["Decision", "Evaluator", "Trouble", "is_test", "policy_digest", "sources_of"]
+
+
+class Trouble(Exception):
+    """A question that got no usable answer; `code` says of which kind. It never leaves the evaluators."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer, with the digests of what was asked and of the rules that were asked."""
+
+    allow: bool
+    deny: tuple[dict[str, str], ...]  # {code, message, remedy}, sorted; empty only when `allow` is true
+    decision_id: str
+    policy_digest: str
+    input_digest: str  # empty when the question could not be written as JSON
+    engine: str  # embedded, opa, server
+
+
+class Evaluator(Protocol):
+    """Decides by the rules it was made with. One evaluator may be asked from several threads."""
+
+    def decide(self, package: str, document: Mapping[str, Any]) -> Decision:
+        """Ask `package` about `document`. Never raises: an error, a time-out or an odd answer is a denial with a `policy.` code."""
+        ...
+
+    def close(self) -> None:
+        """Let go of processes, folders and connections; may be repeated."""
+        ...
+
+
+def is_test(name: str) -> bool:
+    """Whether a file holds tests of rules; such a file never takes part in a decision."""
+    return name.endswith("_test.rego")
+
+
+def sources_of(folder: Path) -> dict[str, bytes]:
+    """Every `.rego` file right below `folder` by name, in order; links and other special files are left out."""
+    found = sorted(folder.glob("*.rego")) if folder.is_dir() else []
+    return {path.name: path.read_bytes() for path in found if stat.S_ISREG(path.lstat().st_mode)}
+
+
+def policy_digest(sources: Mapping[str, bytes]) -> str:
+    """One digest for the rules that decide; tests do not count."""
+    return ids.digest(canonical.dumps({name: ids.digest(source) for name, source in sources.items() if not is_test(name)}))
