@@ -1,187 +1,486 @@
-"""Signed files: DSSE envelopes around in-toto Statements, Ed25519, verified over raw bytes before they are parsed."""
+"""Keys and what they sign: the key folder of a workspace, SLSA provenance, and countersignatures of witnesses."""
 
 import base64
+import contextlib
+import datetime as dt
 import hashlib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from kfm import canonical
-from kfm.errors import Denied, IntegrityError
+from kfm.clock import rfc3339
+from kfm.errors import Denied, IntegrityError, KfmError, StepFailed, UsageError
+from kfm.model import ids
+from kfm.trust import (
+    PAYLOAD_TYPE,
+    RETIRED,
+    ROLES,
+    STATEMENT_TYPE,
+    Envelope,
+    Head,
+    Revocation,
+    Root,
+    RootKey,
+    Signature,
+    Trust,
+    TrustedKey,
+    UnknownSigner,
+    acceptable,
+    broken,
+    ed25519_verify,
+    keyid_of,
+    load_root,
+    pae,
+    statement,
+    strict_b64,
+    unwrap,
+)  # fmt: skip
 
-__all__ = ["PAYLOAD_TYPE", "Envelope", "KeyFolder", "pae", "statement", "unwrap"]
+__all__ = [
+    "PAYLOAD_TYPE", "Envelope", "KeyFolder", "PersonKey", "Verifier", "channel_heads", "check_attestation", "check_witnesses",
+    "create_durably", "ed25519_verify", "new_private", "pae", "provenance", "slug", "statement", "unwrap", "witness_statement",
+]  # fmt: skip
 
-PAYLOAD_TYPE = "application/vnd.in-toto+json"
-STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+SLSA, BUILD_TYPE, WITNESS = "https://slsa.dev/provenance/v1", "kfm://build/version/v1", "kfm://predicate/witness/v1"
+_YEAR = dt.timedelta(days=365.25)
+Heads = Mapping[str, Head]
 
 
-class Signature(msgspec.Struct, frozen=True, kw_only=True):
+class Verifier(Protocol):
+    """Whoever can say which key signed something: a key folder, or a root by itself."""
+
+    def verified_by(self, raw: bytes, role: str = "builder") -> tuple[dict[str, Any], TrustedKey]: ...
+
+
+# ---- private halves --------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class PersonKey:
+    """A private key and whose it is."""
+
     keyid: str
-    sig: str
+    name: str
+    public: bytes
+    key: Any
+
+    def sign(self, document: Mapping[str, Any]) -> bytes:
+        """The envelope around a statement, as the bytes of its file."""
+        return _envelope(document, [self])
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """A DSSE envelope."""
-
-    payload: str
-    payloadType: str
-    signatures: tuple[Signature, ...]
-
-
-def pae(payload_type: str, body: bytes) -> bytes:
-    """DSSE's pre-authentication encoding: what is signed."""
-    kind = payload_type.encode()
-    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(body), body)
+def _envelope(document: Mapping[str, Any], signers: Sequence[PersonKey]) -> bytes:
+    body = canonical.dumps(dict(document))
+    sigs = tuple(Signature(keyid=s.keyid, sig=base64.b64encode(s.key.sign(pae(PAYLOAD_TYPE, body))).decode()) for s in signers)
+    envelope = Envelope(payload=base64.b64encode(body).decode(), payloadType=PAYLOAD_TYPE, signatures=sigs)
+    return canonical.dumps(msgspec.to_builtins(envelope)) + b"\n"
 
 
-def statement(kind: str, name: str, sha256: str, predicate: Mapping[str, Any]) -> dict[str, Any]:
-    """An in-toto Statement v1 of one of kfm's predicates."""
-    return {
-        "_type": STATEMENT_TYPE,
-        "subject": [{"name": name, "digest": {"sha256": sha256}}],
-        "predicateType": f"kfm://predicate/{kind}/v1",
-        "predicate": dict(predicate),
-    }
+def new_private(path: Path, name: str) -> PersonKey:
+    """Make a key and keep its private half at `path` (PKCS8, 0600)."""
+    from cryptography.hazmat.primitives import serialization as ser
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    public = key.public_key().public_bytes(ser.Encoding.Raw, ser.PublicFormat.Raw)
+    path = path.with_name(path.name.replace("<keyid>", keyid_of(public)))
+    if path.suffix == ".key" and path.stem == keyid_of(public):  # the public half first: a key without it is taken for damaged
+        create_durably(path.with_suffix(".pub"), base64.b64encode(public) + b"\n")
+    create_durably(path, key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.PKCS8, ser.NoEncryption()), 0o600)
+    return PersonKey(keyid_of(public), name, public, key)
 
 
-def _strict_b64(text: str) -> bytes:
-    """Decode standard base64 and nothing that merely resembles it."""
+def _private(path: Path) -> PersonKey:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
     try:
-        raw = base64.b64decode(text, validate=True)
-    except ValueError as error:
-        raise _broken("its base64 is malformed") from error
-    if base64.b64encode(raw).decode() != text:
-        raise _broken("its base64 is not canonical")
-    return raw
-
-
-def _broken(why: str) -> IntegrityError:
-    return IntegrityError(
-        f"A signed file cannot be trusted: {why}.",
-        expected="an intact DSSE envelope signed by a key of this workspace",
-        remedy="Run `kfm verify` to see which file; restore it from a backup or a mirror.",
-    )
+        key: Any = load_pem_private_key(path.read_bytes(), None)
+        public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _damaged_key() from error
+    return PersonKey(keyid_of(public), path.stem, public, key)
 
 
 def _damaged_key() -> IntegrityError:
     return IntegrityError(
         "The signing key of this workspace is damaged.",
         expected="keys/<id>.key to be the private half of keys/<id>.pub",
-        remedy="Restore both from their backup. Nothing was signed and nothing official changed.",
+        remedy="Restore both with `kfm keys restore FILE`. Nothing was signed and nothing official changed.",
     )
 
 
-class KeyFolder:
-    """The signing key of a workspace and the public keys it trusts: `keys/<keyid>.key` (0600) and `keys/<keyid>.pub`."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._private: Any = None
-        self._keyid = ""
-        self._public: dict[str, Any] | None = None
-
-    def new(self) -> str:
-        """Make a key; returns its id."""
-        from cryptography.hazmat.primitives import serialization as ser
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-        key = Ed25519PrivateKey.generate()
-        public = key.public_key().public_bytes(ser.Encoding.Raw, ser.PublicFormat.Raw)
-        keyid = hashlib.sha256(public).hexdigest()[:32]
-        self._folder.mkdir(parents=True, exist_ok=True)  # who may read the data may check its signatures; the key itself is 0600
-        pem = key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.PKCS8, ser.NoEncryption())
-        fd = os.open(self._folder / f"{keyid}.key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(pem)
+def create_durably(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Make `content` appear at `path` whole or not at all; raises `FileExistsError` when the name is taken."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temp = path.parent / f".{path.name}.{os.urandom(4).hex()}.tmp"
+    try:
+        with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        (self._folder / f"{keyid}.pub").write_text(base64.b64encode(public).decode() + "\n")
-        self._public = None
-        return keyid
+        os.link(temp, path)
+        for folder in (path.parent, path.parent.parent):
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+    finally:
+        temp.unlink(missing_ok=True)
 
-    def _load(self) -> None:
-        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
-        keys = sorted(self._folder.glob("*.key"))
-        if not keys:
-            raise Denied(
-                "This workspace has no signing key.",
-                expected="keys/<id>.key, made by `kfm init`",
-                remedy="Restore the key from its backup, or run `kfm init` here to make a new one.",
-            )
+def slug(name: str) -> str:
+    """`name` as the name of its key file."""
+    found = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return found or hashlib.sha256(name.encode()).hexdigest()[:12]
+
+
+def channel_heads(data: Path) -> dict[str, Head]:
+    """How far every dataset is: its newest generation, and the attestations of its versions."""
+    found = {}
+    for folder in sorted((data / "catalog" / "channels").glob("*")):
+        files = sorted(folder.glob("[0-9]" * 8 + ".json"))
+        attested = sorted(ids.digest(p.read_bytes()) for p in (data / "processed" / folder.name).glob("*/attestation.json"))
+        if files:
+            found[folder.name] = Head(generation=int(files[-1].stem), digest=ids.digest(files[-1].read_bytes()), attested=tuple(attested))
+    return found
+
+
+# ---- the folder ------------------------------------------------------------------------------------------------------
+class KeyFolder:
+    """The keys of a workspace: `<keyid>.key` (0600) and `.pub`, `people/<name>.key`, and the root that says who may sign what."""
+
+    def __init__(self, folder: Path, now: Callable[[], dt.datetime] | None = None) -> None:
+        self._folder, self._now = folder, now or (lambda: dt.datetime.now(dt.UTC))
+        self._signing: tuple[Trust, PersonKey] | None = None
+        self._older: Trust | None = None
+        self._cached: tuple[object, Trust | None] = (object(), None)
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+    def _root_files(self) -> list[os.DirEntry[str]]:
         try:
-            private: Any = load_pem_private_key(keys[0].read_bytes(), None)
-            public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-        except (ValueError, TypeError, AttributeError) as error:
-            raise _damaged_key() from error
-        # What a damaged key signs, nobody could ever verify: better no signature than that one.
-        if hashlib.sha256(public).hexdigest()[:32] != keys[0].stem or keys[0].stem not in self._trusted():
+            with os.scandir(self._folder / "root") as entries:
+                return [e for e in entries if re.fullmatch(r"[0-9]{4}\.json", e.name)]
+        except FileNotFoundError:
+            return []
+
+    def trust(self) -> Trust | None:
+        """The newest root, its chain verified; None in an older folder, which has none. Read again only when a file changed."""
+        files = self._root_files()
+        seen = frozenset((e.name, e.stat().st_mtime_ns, e.stat().st_size) for e in files)
+        if seen != self._cached[0]:
+            self._cached = (seen, load_root(self._read_root(files)) if files else None)
+        return self._cached[1]
+
+    def require_trust(self) -> Trust:
+        """`trust`, and `Denied` where there is none."""
+        return self.trust() or load_root({})
+
+    def _read_root(self, files: list[os.DirEntry[str]]) -> dict[int, bytes]:
+        return {int(e.name[:4]): Path(e.path).read_bytes() for e in files}
+
+    def _known(self) -> Trust:
+        """The root, or what an older folder says by its `.pub` files."""
+        found = self.trust()
+        if found is not None:
+            return found
+        if self._older is None:
+            keys = {}
+            for file in sorted(self._folder.glob("*.pub")):
+                public = strict_b64(file.read_text().strip())
+                if file.stem == keyid_of(public) and acceptable(public):
+                    keys[file.stem] = TrustedKey(file.stem, public, "workspace", ("root", "builder"))
+            self._older = Trust(0, dt.datetime.max.replace(tzinfo=dt.UTC), "", {"root": 1, "builder": 1}, keys)
+        return self._older
+
+    def verify(self, raw: bytes, role: str = "builder") -> dict[str, Any]:
+        """The statement inside `raw`, once enough keys with `role` have signed exactly those bytes. An ended root still verifies."""
+        return self._known().verified_by(raw, role)[0]
+
+    def verified_by(self, raw: bytes, role: str = "builder") -> tuple[dict[str, Any], TrustedKey]:
+        """`verify`, and who signed."""
+        return self._known().verified_by(raw, role)
+
+    # ---- signing ---------------------------------------------------------------------------------------------------
+    def _load(self) -> PersonKey:
+        trust = self._known()  # asked every time: another process may have rotated the key
+        if self._signing is not None and self._signing[0] is trust:
+            return self._signing[1]
+        files = {f.stem: f for f in sorted(self._folder.glob("*.key"))}
+        usable = [k.keyid for k in trust.holders("builder") if k.keyid in files]
+        if not usable:
+            raise _no_signer(files, trust)
+        newest = max(usable, key=lambda keyid: files[keyid].stat().st_mtime_ns)
+        found = _private(files[newest])
+        if found.keyid != newest:  # what a damaged key signs, nobody could ever verify: better no signature than that one
             raise _damaged_key()
-        self._private, self._keyid = private, keys[0].stem
+        self._signing = (trust, found)
+        return found
+
+    @property
+    def signer(self) -> str:
+        """The id of the key this workspace signs with."""
+        return self._load().keyid
 
     def check(self) -> None:
-        """Raise when the signing key is missing or damaged."""
+        """Raise when the signing key or the root is missing or damaged."""
+        self._signing = None
         self._load()
 
     def sign(self, document: Mapping[str, Any]) -> bytes:
         """The envelope around a statement, as the bytes of its file."""
-        if self._private is None:
-            self._load()
-        body = canonical.dumps(dict(document))
-        raw = self._private.sign(pae(PAYLOAD_TYPE, body))
-        signature = Signature(keyid=self._keyid, sig=base64.b64encode(raw).decode())
-        envelope = Envelope(payload=base64.b64encode(body).decode(), payloadType=PAYLOAD_TYPE, signatures=(signature,))
-        return canonical.dumps(msgspec.to_builtins(envelope)) + b"\n"
+        return self._load().sign(document)
 
-    def _trusted(self) -> dict[str, Any]:
-        if self._public is None:
-            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    def person(self, name_or_path: str | Path) -> PersonKey:
+        """The key of a person the root knows: `keys/people/<name>.key`, or any `.key` file."""
+        path, text = Path(name_or_path), str(name_or_path)
+        if not (path.suffix == ".key" and path.is_file()):
+            path = self._folder / "people" / f"{slug(text)}.key"
+        if not path.is_file():
+            raise Denied(f"The key of {text} is not here.", expected="a name from `kfm keys list`, or a .key file",
+                         remedy=f"Name the file, or make a key with `kfm keys new --name {text!r}`.")  # fmt: skip
+        found, trust = _private(path), self.trust()
+        known = trust.keys.get(found.keyid) if trust is not None else None
+        if known is None or known.revoked is not None:
+            raise Denied(f"The key {found.keyid[:8]}… of {text} is {'not enrolled' if known is None else known.state}.",
+                         expected="a key that the trust root lists", remedy="Enrol another one with `kfm keys new --name NAME`.")  # fmt: skip
+        return PersonKey(found.keyid, known.name, found.public, found.key)
 
-            found = {}
-            for file in sorted(self._folder.glob("*.pub")):
-                raw = _strict_b64(file.read_text().strip())
-                if file.stem == hashlib.sha256(raw).hexdigest()[:32]:
-                    found[file.stem] = Ed25519PublicKey.from_public_bytes(raw)
-            self._public = found
-        return self._public
+    # ---- changing --------------------------------------------------------------------------------------------------
+    def new(self) -> str:
+        """Make a builder key, and the first root when there is none; returns the key's id."""
+        made = new_private(self._folder / "<keyid>.key", "workspace")
+        self._older = None
+        if not self._root_files():
+            self._write(self._first(made))
+        return made.keyid
 
-    def verify(self, raw: bytes) -> dict[str, Any]:
-        """The statement inside `raw`, once a trusted key has signed exactly those bytes."""
-        from cryptography.exceptions import InvalidSignature
+    def _first(self, signer: PersonKey) -> Root:
+        """Version 1: the signing key; public keys whose private half is gone keep their history, and no more."""
+        self._older = None
+        own = _listed(signer.public, "workspace", ("root", "builder"))
+        others = [k for k in self._known().keys.values() if k.keyid != signer.keyid]
+        old = [_listed(k.public, k.name, (RETIRED,)) for k in others]
+        gone = tuple(Revocation(keyid=k.keyid, reason="replaced", heads=self._heads()) for k in others)
+        return Root(version=1, expires=self._end(2), threshold={"root": 1, "builder": 1}, keys=(own, *old), revoked=gone)
 
-        envelope, body = _open(raw)
-        for signature in envelope.signatures:
-            key = self._trusted().get(signature.keyid)
-            if key is None:
-                continue
-            try:
-                key.verify(_strict_b64(signature.sig), pae(envelope.payloadType, body))
-            except InvalidSignature:
-                continue
-            return _statement(body)
-        raise _broken("no key of this workspace signed it")
+    def _heads(self) -> dict[str, Head]:
+        return channel_heads(self._folder.parent / "data")
+
+    def _end(self, years: float) -> str:
+        return rfc3339((self._now() + years * _YEAR).replace(microsecond=0))
+
+    def _root(self) -> Root:
+        """The newest root; an older folder gets its first one now."""
+        if self.trust() is None:
+            self._write(self._first(self._load()))
+        found = self.require_trust().document
+        assert found is not None
+        return found
+
+    def _write(self, root: Root) -> None:
+        """Sign `root` with every root key at hand and add it to the chain, if the chain then holds."""
+        before = self._read_root(self._root_files())
+        chain = [root] + ([load_root(before).document] if before else [])
+        wanted = {k.keyid for r in chain if r is not None for k in r.keys if "root" in k.roles}
+        files = [*self._folder.glob("*.key"), *self._folder.glob("people/*.key")]
+        hands = {p.keyid: p for f in sorted(files) if (p := _try_private(f)) is not None and p.keyid in wanted}
+        predicate = msgspec.to_builtins(root)
+        raw = _envelope(
+            statement("root", "kfm://root", hashlib.sha256(canonical.dumps(predicate)).hexdigest(), predicate), [*hands.values()]
+        )
+        try:
+            load_root({**before, root.version: raw})
+        except IntegrityError as error:
+            raise Denied("The root keys that must sign are not here.", expected="their .key files in keys/ or keys/people/",
+                         remedy="Bring them back with `kfm keys restore FILE`.") from error  # fmt: skip
+        try:
+            create_durably(self._folder / "root" / f"{root.version:04}.json", raw)
+        except FileExistsError as error:
+            raise StepFailed("Another process changed the root at the same moment.", expected="one change at a time",
+                             remedy="Look at `kfm keys list`, then run again.") from error  # fmt: skip
+
+    def enrol(self, public: bytes, name: str, roles: Sequence[str]) -> str:
+        """List a key in the root; returns its id."""
+        root = self._root()
+        if not acceptable(public):
+            raise Denied("This is no sound Ed25519 key.", expected="32 bytes, not of small order", remedy="Make another: `kfm keys new`.")
+        taken = any(k.public == base64.b64encode(public).decode() or (k.name == name and k.keyid not in _gone(root)) for k in root.keys)
+        if taken or not name.strip() or not roles or not set(roles) <= set(ROLES):
+            raise UsageError(f"{name!r} cannot be enrolled as {', '.join(roles) or 'nothing'}.", expected="a new name, a new key and known roles",
+                             remedy="`kfm keys list` shows who is there.")  # fmt: skip
+        key = _listed(public, name, roles)
+        threshold = {**dict.fromkeys(roles, 1), **root.threshold}
+        self._write(replace(root, version=root.version + 1, keys=(*root.keys, key), threshold=threshold))
+        return key.keyid
+
+    def rotate(self, heads: Callable[[], Heads] | None = None) -> str:
+        """A new key signs from now on; the old one keeps its history up to `heads`. Returns the new id."""
+        root, heads = self._root(), heads or self._heads
+        old = [k for k in root.keys if k.name == "workspace" and k.keyid not in _gone(root) and "builder" in k.roles]
+        made = new_private(self._folder / "<keyid>.key", "workspace")
+        key = _listed(made.public, "workspace", tuple(dict.fromkeys(["builder", *(r for k in old for r in k.roles)])))
+        listed = (*(replace(k, roles=(RETIRED,)) if k in old else k for k in root.keys), key)
+
+        def retire(version: int, pinned: Heads) -> None:
+            gone = (Revocation(keyid=k.keyid, reason="rotated", heads=dict(pinned)) for k in old)
+            self._write(replace(root, version=version, keys=listed, revoked=(*root.revoked, *gone)))
+
+        pinned = heads()
+        try:
+            retire(root.version + 1, pinned)
+        except Denied:  # no root key is here: nothing has changed
+            for end in ("key", "pub"):
+                (self._folder / f"{made.keyid}.{end}").unlink()
+            raise
+        if (now := heads()) != pinned:  # a generation was signed just before the new root was there
+            retire(root.version + 2, now)
+        return made.keyid
+
+    def revoke(self, keyid: str, reason: str, heads: Heads | Mapping[str, Mapping[str, Any]]) -> None:
+        """Take a key out of use; generations up to `heads` stay good. A retired key keeps the heads it was retired with."""
+        root = self._root()
+        found = next((k for k in root.keys if k.keyid == keyid), None)
+        earlier = next((r for r in root.revoked if r.keyid == keyid), None)
+        if found is None or (earlier is not None and RETIRED not in found.roles):
+            raise UsageError(
+                f"{keyid} is {'unknown' if found is None else 'revoked already'}.", expected="a key in use", remedy="See `kfm keys list`."
+            )
+        pinned = earlier.heads if earlier is not None else msgspec.convert(msgspec.to_builtins(dict(heads)), dict[str, Head])
+        kept = tuple(replace(k, roles=("builder",)) if k is found and RETIRED in k.roles else k for k in root.keys)
+        gone = (*(r for r in root.revoked if r.keyid != keyid), Revocation(keyid=keyid, reason=reason, heads=pinned))
+        left = {role: sum(role in k.roles and k.keyid not in {r.keyid for r in gone} for k in kept) for role in root.threshold}
+        threshold = {
+            r: t if r in ("root", "builder") else min(t, left[r]) for r, t in root.threshold.items() if r in ("root", "builder") or left[r]
+        }
+        self._write(replace(root, version=root.version + 1, keys=kept, revoked=gone, threshold=threshold))
+
+    def renew(self, years: float = 2) -> None:
+        """Let the root be good for `years` from now; an older folder gets its first root."""
+        fresh = self.trust() is None
+        root = self._root()
+        if not fresh or years != 2:
+            self._write(replace(root, version=root.version + 1, expires=self._end(years)))
 
 
-def _open(raw: bytes) -> tuple[Envelope, bytes]:
+def _listed(public: bytes, name: str, roles: Sequence[str]) -> RootKey:
+    return RootKey(keyid=keyid_of(public), public=base64.b64encode(public).decode(), name=name, roles=tuple(roles))
+
+
+def _gone(root: Root) -> set[str]:
+    return {r.keyid for r in root.revoked}
+
+
+def _try_private(path: Path) -> PersonKey | None:
+    with contextlib.suppress(KfmError, OSError):
+        return _private(path)
+    return None
+
+
+def _no_signer(files: Mapping[str, Path], trust: Trust) -> KfmError:
+    known = [trust.keys[stem] for stem in files if stem in trust.keys]
+    if not files or known or trust.fingerprint:
+        what = f"is {known[0].state}" if known else "is not listed in the trust root" if files else "is missing"
+        return Denied(
+            f"The signing key of this workspace {what}." if files else "This workspace has no signing key.",
+            expected="keys/<id>.key of a builder in use, made by `kfm init`",
+            remedy="Restore it with `kfm keys restore FILE`; with the root key at hand `kfm keys rotate` makes a new one.",
+        )
+    return _damaged_key()
+
+
+# ---- attestations ----------------------------------------------------------------------------------------------------
+def provenance(
+    subjects: Mapping[str, str], *, parameters: Mapping[str, Any], dependencies: Sequence[Mapping[str, Any]], builder: Mapping[str, Any]
+) -> dict[str, Any]:
+    """SLSA provenance of a version: what was asked, of what, by whom; the same for every run that makes the same version."""
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": name, "digest": {"sha256": d.removeprefix("sha256:")}} for name, d in sorted(subjects.items())],
+        "predicateType": SLSA,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": BUILD_TYPE,
+                "externalParameters": dict(parameters),
+                "resolvedDependencies": [_dependency(d) for d in dependencies],
+            },
+            "runDetails": {"builder": dict(builder)},
+        },
+    }
+
+
+def _dependency(found: Mapping[str, Any]) -> dict[str, Any]:
+    """A resource descriptor: {uri, digest} by its digest, {uri, commitment} by what stands for it in public."""
+    if "commitment" in found:
+        return {"uri": found["uri"], "annotations": {"commitment": found["commitment"]}}
+    digest = found.get("digest")
+    return {**found, "digest": {"sha256": digest.removeprefix("sha256:")}} if isinstance(digest, str) else dict(found)
+
+
+def check_attestation(raw: bytes, keys: Verifier, expected: Mapping[str, str]) -> dict[str, Any]:
+    """The provenance inside `raw`: signed by the builder it names, about exactly the files `expected` (path -> digest)."""
+    document, signer = keys.verified_by(raw, "builder")
     try:
-        envelope = msgspec.json.decode(raw, type=Envelope, strict=True)
-    except msgspec.DecodeError as error:
-        raise _broken(f"it is not a DSSE envelope ({error})") from error
-    if envelope.payloadType != PAYLOAD_TYPE:
-        raise _broken(f"its payload type is {envelope.payloadType!r}")
-    return envelope, _strict_b64(envelope.payload)
-
-
-def _statement(body: bytes) -> dict[str, Any]:
-    document = canonical.loads(body)
-    if not isinstance(document, dict) or document.get("_type") != STATEMENT_TYPE or not isinstance(document.get("predicate"), dict):
-        raise _broken("its payload is not a Statement v1")
+        kind, by = document["predicate"]["buildDefinition"]["buildType"], document["predicate"]["runDetails"]["builder"]["id"]
+        listed = [(s["name"], "sha256:" + s["digest"]["sha256"]) for s in document["subject"]]
+    except (KeyError, TypeError) as error:
+        raise _attested("it is no SLSA provenance") from error
+    if document.get("predicateType") != SLSA or kind != BUILD_TYPE:
+        raise _attested(f"it is a {document.get('predicateType')} of {kind}")
+    if by != f"kfm://builder/{signer.keyid}":
+        raise _attested(f"it names the builder {by} and {signer.keyid} signed it")
+    found, wanted = dict(listed), {p: "sha256:" + d.removeprefix("sha256:") for p, d in expected.items()}
+    if len(found) != len(listed):
+        raise _attested("it names a file twice")
+    for path in sorted({*found, *wanted}):
+        if found.get(path) != wanted.get(path):
+            why = "it does not name" if path not in found else "it also names" if path not in wanted else "it has another digest for"
+            raise _attested(f"{why} {path}")
     return document
 
 
-def unwrap(raw: bytes) -> dict[str, Any]:
-    """The statement inside an envelope, not verified: only for bytes whose digest is already known to be good."""
-    return _statement(_open(raw)[1])
+def _attested(why: str) -> IntegrityError:
+    return IntegrityError(f"The attestation does not hold: {why}.", expected="provenance of exactly the files of this version, by its signer",
+                          remedy="Run `kfm verify`; restore the version from a backup or a mirror.")  # fmt: skip
+
+
+# ---- witnesses -------------------------------------------------------------------------------------------------------
+def witness_statement(dataset_id: str, generation: int, digest: str, fingerprint: str) -> dict[str, Any]:
+    """What a witness signs: this generation of this channel, under this root, was these bytes."""
+    seen = {"dataset_id": dataset_id, "generation": generation, "digest": digest, "root": fingerprint}
+    return statement("witness", f"kfm://dataset/{dataset_id}@{generation}", digest.removeprefix("sha256:"), seen)
+
+
+def check_witnesses(
+    files: Mapping[str, bytes], trust: Trust, digest_of: Callable[[str, int], str | None], wrong: Callable[[str, str, int], None]
+) -> int:
+    """How many of `files` (`<dataset>/<generation:08>.json`) say what the channel says now; the others go to `wrong`(where, what, exit code)."""
+    agreed = 0
+    for name, raw in sorted(files.items()):
+        try:
+            document, _ = trust.verified_by(raw, "witness")
+            seen = document["predicate"]
+            dataset_id, generation = str(seen["dataset_id"]), int(seen["generation"])
+            if document.get("predicateType") != WITNESS or name != f"{dataset_id}/{generation:08}.json":
+                raise broken("it is no countersignature of the generation it is named after")
+        except UnknownSigner:
+            wrong(name, "its signer is not a witness this root knows; enrol it with `kfm keys enrol`", 3)
+        except KfmError as error:
+            wrong(name, error.happened, error.exit_code)
+        except (KeyError, TypeError, ValueError):
+            wrong(name, "it is no countersignature", 6)
+        else:
+            now = digest_of(dataset_id, generation)
+            if seen.get("root") != trust.fingerprint:
+                wrong(name, "it was given under another root", 6)
+            elif now != seen.get("digest"):
+                what = "is gone" if now is None else "has other bytes"
+                wrong(name, f"history was rewritten: generation {generation} of {dataset_id} {what} since the witness saw it", 6)
+            else:
+                agreed += 1
+    return agreed

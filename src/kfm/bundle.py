@@ -1,0 +1,319 @@
+"""Offline bundles: a version with everything that proves it, in one deterministic zip that needs neither workspace nor network to verify."""
+
+import datetime as dt
+import hashlib
+import re
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from kfm import canonical
+from kfm.attest import check_attestation, check_witnesses
+from kfm.channel import version_kept_out
+from kfm.errors import Denied, IntegrityError, KfmError, UsageError
+from kfm.model import ids
+from kfm.model.channel import GenerationPredicate
+from kfm.model.version import is_record
+from kfm.raw import parse_checksums
+from kfm.receipts import receipt_path
+from kfm.ref import Ref
+from kfm.runfiles import started_at
+from kfm.trust import Trust, load_root
+from kfm.verify import Verified
+from kfm.world import World
+from kfm.zones.base import check_path
+
+__all__ = ["About", "BundleReport", "bundle", "verify_bundle"]
+
+_LOCAL, _ENTRY, _END = struct.Struct("<4s5H3I2H"), struct.Struct("<4s6H3I5H2I"), struct.Struct("<4s4H2IH")
+_DAY = 0x21  # 1 January 1980, the first a zip can name
+_MEMBER = re.compile(
+    r"bundle\.json|receipt\.json|prov\.json|root/\d{4}\.json|channel/\d{8}\.json|version/.+|witness/[a-z0-9_]+/\d{8}\.json"
+)
+Members = Mapping[str, Callable[[], bytes]]
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`bundle.json`."""
+
+    format: Literal[1] = 1
+    dataset_id: str
+    version_id: str
+    generation: int
+    root: str
+
+
+# ---- the zip: stored, sorted, without times, so that equal members give equal bytes -------------------------------------
+def _header(name: bytes, crc: int, size: int) -> bytes:
+    return _LOCAL.pack(b"PK\3\4", 20, 0x800, 0, 0, _DAY, crc, size, size, len(name), 0) + name
+
+
+def _directory(entries: list[tuple[bytes, int, int, int]], start: int) -> bytes:
+    """The listing after the members: (name, crc, size, offset) each."""
+    listed = [
+        _ENTRY.pack(b"PK\1\2", 0x314, 20, 0x800, 0, 0, _DAY, crc, size, size, len(name), 0, 0, 0, 0, 0o100644 << 16, offset) + name
+        for name, crc, size, offset in entries
+    ]
+    size = sum(map(len, listed))
+    return b"".join([*listed, _END.pack(b"PK\5\6", 0, 0, len(listed), len(listed), size, start, 0)])
+
+
+def _pack(members: Members) -> Iterator[bytes]:
+    entries, offset = [], 0
+    for name in sorted(members):
+        content = members[name]()
+        if offset + len(content) > 0xF000_0000 or len(members) > 0xFFF0:
+            raise UsageError("A bundle holds at most 4 GB.", expected="a smaller version", remedy="Hand out the files with `kfm get`.")
+        entries.append((name.encode(), zlib.crc32(content), len(content), offset))
+        head = _header(name.encode(), zlib.crc32(content), len(content))
+        yield head
+        yield content
+        offset += len(head) + len(content)
+    yield _directory(entries, offset)
+
+
+def _unpack(data: memoryview, wrong: Callable[[str, str], None]) -> dict[str, memoryview]:
+    """The members, and whether packing them again gives exactly `data`."""
+    found: dict[str, memoryview] = {}
+    entries: list[tuple[bytes, int, int, int]] = []
+    offset, last = 0, ""
+    while bytes(data[offset : offset + 4]) == b"PK\3\4" and len(data) >= offset + _LOCAL.size:
+        fields = _LOCAL.unpack(data[offset : offset + _LOCAL.size])
+        start = offset + _LOCAL.size + fields[9]
+        raw_name, content = bytes(data[offset + _LOCAL.size : start]), data[start : start + fields[8]]
+        name, crc = raw_name.decode(errors="backslashreplace"), zlib.crc32(content)
+        if bytes(data[offset:start]) != _header(raw_name, crc, len(content)):
+            wrong(name, "its bytes are not those that were packed")
+        if not _MEMBER.fullmatch(name) or name <= last or not _plain(name):
+            wrong(name, "it does not belong in a bundle, or not here")
+        found[name], last = content, name
+        entries.append((raw_name, crc, len(content), offset))
+        offset = start + len(content)
+    rest, listing = data[offset:], _directory(entries, offset)
+    if len(rest) != len(listing) or bytes(rest) != listing:
+        differs = next((i for i, (a, b) in enumerate(zip(rest, listing)) if a != b), min(len(rest), len(listing)))
+        ends = [sum(_ENTRY.size + len(e[0]) for e in entries[: i + 1]) for i in range(len(entries))]
+        where = next((entries[i][0].decode(errors="backslashreplace") for i, end in enumerate(ends) if differs < end), "the end of the zip")
+        wrong(
+            where if bytes(rest[:4]) == b"PK\1\2" or not last else f"what follows {last}",
+            "the listing of the zip does not match its members",
+        )
+    return found
+
+
+def _digest(raw: memoryview) -> str:
+    return "sha256:" + hashlib.sha256(raw).hexdigest()
+
+
+def _plain(name: str) -> bool:
+    try:
+        return bool(check_path(name))
+    except UsageError:
+        return False
+
+
+# ---- making --------------------------------------------------------------------------------------------------------------
+def bundle(world: World, ref: Ref, witness: Mapping[str, bytes] | None = None) -> Iterator[bytes]:
+    """The bytes of the bundle of `ref`. Raises `Denied` when the version was withdrawn, has no attestation, or the workspace no root."""
+    trust = world.keys.require_trust()
+    head = world.store.transaction(lambda tx: world.channel(ref.dataset_id).head(tx))
+    kept = version_kept_out(head, ref.version_id)
+    folder = f"processed/{ref.dataset_id}/{ref.version_id}"
+    if kept is not None and kept[0] == "suppressed":
+        raise Denied(
+            f"{ref.version_id} was withdrawn.", expected="a version that may be shown", remedy=f"See `kfm explain {ref.dataset_id}`."
+        )
+    if not world.data.exists(f"{folder}/attestation.json"):
+        raise Denied(
+            f"{ref.version_id} has no attestation.",
+            expected="attestation.json in the version",
+            remedy=f"Publish it again with `kfm run {ref.dataset_id} --force --reason attest`.",
+        )
+    promoted = _promoted(world, ref)
+    members: dict[str, Callable[[], bytes]] = {
+        f"root/{n:04}.json": _of(world.root, f"keys/root/{n:04}.json") for n in range(1, trust.version + 1)
+    }
+    members |= {f"channel/{n:08}.json": _of(world.data, world.channel(ref.dataset_id).path(n)) for n in range(1, ref.generation + 1)}
+    members |= {"version/" + path.removeprefix(folder + "/"): _of(world.data, path) for path in world.data.names(folder)}
+    members |= {"receipt.json": _of(world.root, _receipt(world, promoted))}
+    prov = f"catalog/prov/{ref.dataset_id}/run_{promoted.run_id}.json"
+    members |= {"prov.json": _of(world.data, prov)} if world.data.exists(prov) else {}
+    members |= {f"witness/{name}": _given(raw) for name, raw in _about_channel(witness, ref.dataset_id, ref.generation).items()}
+    about = About(dataset_id=ref.dataset_id, version_id=ref.version_id, generation=ref.generation, root=trust.fingerprint)
+    members["bundle.json"] = _given(canonical.dumps(msgspec.to_builtins(about)) + b"\n")
+    return _pack(members)
+
+
+def _given(raw: bytes) -> Callable[[], bytes]:
+    return lambda: raw
+
+
+def _about_channel(witness: Mapping[str, bytes] | None, dataset_id: str, generation: int) -> dict[str, bytes]:
+    """Of what a witness signed, what is about this channel, up to this generation."""
+    return {
+        name: raw
+        for name, raw in (witness or {}).items()
+        if name <= f"{dataset_id}/{generation:08}.json" and name.startswith(f"{dataset_id}/")
+    }
+
+
+def _of(zone: Any, path: str) -> Callable[[], bytes]:
+    return lambda: bytes(zone.read(path))
+
+
+def _promoted(world: World, ref: Ref) -> GenerationPredicate:
+    """The generation that first made this version official, of those up to `ref`: the one with its receipt."""
+    for number in range(ref.generation, 0, -1):
+        found = world.channel(ref.dataset_id).predicate(number)
+        if found is not None and found.kind == "promote" and found.version_id == ref.version_id:
+            return found
+    raise IntegrityError(f"No generation promoted {ref.version_id}.", expected="one in the channel", remedy="Run `kfm verify`.")
+
+
+def _receipt(world: World, promoted: GenerationPredicate) -> str:
+    usual = receipt_path(promoted.run_id, started_at(promoted.run_id).isoformat())  # unless midnight came in between
+    listed = [usual] if world.root.exists(usual) else world.root.names("receipts")
+    found = next((path for path in listed if path.endswith(f"/{promoted.run_id}.json")), "")
+    if not found:
+        raise Denied(f"The receipt of run {promoted.run_id} is missing.", expected=usual, remedy="Restore it from a backup or a mirror.")
+    return found
+
+
+# ---- verifying -----------------------------------------------------------------------------------------------------------
+@dataclass
+class BundleReport(Verified):
+    """What a bundle says about itself, and what is wrong with it."""
+
+    about: About | None = None
+    root: str = ""
+    expired: bool = False
+
+    def failed(self, where: str, error: KfmError) -> None:
+        self.wrong(where, error.happened, 3 if error.exit_code == 3 else 6)
+
+
+def verify_bundle(data: Any, now: dt.datetime, witness: Mapping[str, bytes] | None = None) -> BundleReport:
+    """Check every byte of a bundle (`data` is any buffer): structure, root, channel, version, attestation, receipt, lineage, witnesses."""
+    report = BundleReport()
+    members = _unpack(memoryview(data), report.wrong)
+    report.files = len(members)
+    trust = _root(members, report, now)
+    about = _about(members, report)
+    if trust is None or about is None:
+        return report
+    chain = _channel(members, about, trust, report)
+    promoted = [g for g in chain.values() if g.kind == "promote" and g.version_id == about.version_id]
+    current = chain.get(about.generation)
+    if current is None or not promoted or current.version_id != about.version_id:
+        report.wrong("channel", f"generation {about.generation} does not make {about.version_id} official")
+        return report
+    _receipt_and_prov(members, promoted[-1], report)
+    _version(members, current, trust, report)
+    digests = {(about.dataset_id, n): _digest(members[f"channel/{n:08}.json"]) for n in chain}
+    inside = {name.removeprefix("witness/"): bytes(raw) for name, raw in members.items() if name.startswith("witness/")}
+    for files in (inside, _about_channel(witness, about.dataset_id, about.generation)):
+        check_witnesses(
+            files, trust, lambda dataset_id, n: digests.get((dataset_id, n)), lambda w, *what: report.wrong(f"witness/{w}", *what)
+        )
+    return report
+
+
+def _about(members: Mapping[str, memoryview], report: BundleReport) -> About | None:
+    try:
+        report.about = msgspec.json.decode(members["bundle.json"], type=About)
+    except (KeyError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        report.wrong("bundle.json", "it is missing" if isinstance(error, KeyError) else "it is not readable, or needs a newer kfm")
+        return None
+    if report.root and report.about.root != report.root:
+        report.wrong("bundle.json", "it names another root than the one inside")
+    return report.about
+
+
+def _root(members: Mapping[str, memoryview], report: BundleReport, now: dt.datetime) -> Trust | None:
+    files = {int(name[5:9]): bytes(raw) for name, raw in members.items() if re.fullmatch(r"root/\d{4}\.json", name)}
+    try:
+        trust = load_root(files)
+    except KfmError as error:
+        report.failed(error.happened.split()[0] if error.happened.startswith("root/") else "root", error)
+        return None
+    report.root, report.expired = trust.fingerprint, trust.expired(now)
+    return trust
+
+
+def _channel(members: Mapping[str, memoryview], about: About, trust: Trust, report: BundleReport) -> dict[int, GenerationPredicate]:
+    """Every generation from the first to the one the bundle is about: signed, numbered, each continuing the one before."""
+    names, prev, found = [n for n in members if n.startswith("channel/")], None, {}
+    for number, name in enumerate(names, 1):
+        raw = bytes(members[name])
+        try:
+            predicate = msgspec.convert(trust.verified_by(raw)[0]["predicate"], GenerationPredicate)
+        except KfmError as error:
+            report.failed(name, error)
+            break
+        except msgspec.ValidationError:
+            report.wrong(name, "it is not a generation")
+            break
+        if (predicate.generation, predicate.dataset_id, predicate.prev, name) != (
+            number,
+            about.dataset_id,
+            prev,
+            f"channel/{number:08}.json",
+        ):
+            report.wrong(name, "it does not continue the generation before it")
+            break
+        prev, found[number] = ids.digest(raw), predicate
+    if len(names) != about.generation:
+        report.wrong("channel", f"it has {len(names)} generations of {about.generation}")
+    return found
+
+
+def _receipt_and_prov(members: Mapping[str, memoryview], promoted: GenerationPredicate, report: BundleReport) -> None:
+    """The receipt is the one the generation names, the lineage the one the receipt names."""
+    if "receipt.json" not in members or _digest(members["receipt.json"]) != promoted.receipts_digest:
+        report.wrong("receipt.json", "it is missing, or not the receipt the generation was signed with")
+        return
+    prov = _digest(members["prov.json"]) if "prov.json" in members else None
+    if msgspec.json.decode(members["receipt.json"])["provenance"]["files"].get("prov.json") != prov:
+        report.wrong("prov.json", "it is missing" if prov is None else "it is not the lineage that the receipt sealed")
+
+
+def _version(members: Mapping[str, memoryview], current: GenerationPredicate, trust: Trust, report: BundleReport) -> None:
+    """Files against checksums.sha256, both against the attestation, all against the digest the generation signed."""
+    files = {name.removeprefix("version/"): _digest(raw) for name, raw in members.items() if name.startswith("version/")}
+    try:
+        listed = parse_checksums(bytes(members["version/checksums.sha256"]))
+    except (KeyError, UnicodeDecodeError):
+        report.wrong("version/checksums.sha256", "it is missing or not readable")
+        return
+    for path in sorted({*listed, *files} - {"checksums.sha256"}):
+        if listed.get(path) != files.get(path):
+            why = (
+                "listed, but missing"
+                if path not in files
+                else "present, but not listed"
+                if path not in listed
+                else "its bytes do not match its digest"
+            )
+            report.wrong(f"version/{path}", why)
+    artifacts = {path: digest for path, digest in listed.items() if not is_record(path)}
+    attestation = members.get("version/attestation.json")
+    if attestation is None:
+        report.wrong("version/attestation.json", "it is missing", 3)
+        return
+    try:
+        expected = {path: digest for path, digest in listed.items() if path != "attestation.json"}
+        document = check_attestation(bytes(attestation), trust, expected)
+        asked = document["predicate"]["buildDefinition"]["externalParameters"]
+        full = ids.version_digest(artifacts, str(asked["transform_hash"]), str(asked["updater_version"]))
+    except KfmError as error:
+        report.failed("version/attestation.json", error)
+        return
+    except (KeyError, TypeError):
+        report.wrong("version/attestation.json", "it does not say how the version was made")
+        return
+    if full != current.version_digest or ids.version_id(full) != current.version_id:
+        report.wrong("version", "its contents are not those the generation was signed for")

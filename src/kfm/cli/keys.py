@@ -1,0 +1,207 @@
+"""Who may sign: make, list, replace and take out of use the keys of a workspace.
+
+kfm keys new --name "R. Stone" [--role approver|witness|builder|root] [--out FILE]
+kfm keys enrol FILE.pub --name NAME --role ROLE      the private half stays elsewhere
+kfm keys list | rotate | renew [--years N]
+kfm keys revoke KEYID|NAME --reason WHY
+kfm keys backup -o FILE | restore FILE               sealed with a passphrase, asked for or from env:NAME
+
+A lost key. Lost builder key: `kfm keys rotate` with the root key makes a new one, and history stays good. Lost root key: nobody can
+change who may sign; a new root (move keys/root away, then `kfm init`, or `kfm keys renew` if the builder key is there) has a new
+fingerprint, and readers must pin it again. Lost data key (keys/data): the raw bytes of that dataset are gone. So make a backup, and
+keep it elsewhere; one made before an erasure still holds the erased data key, and must be destroyed with it.
+"""
+
+import base64
+import datetime as dt
+import io
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from kfm.attest import KeyFolder, channel_heads, create_durably, new_private, slug
+from kfm.cli.call import Parser, emit
+from kfm.cli.terminal import say
+from kfm.errors import Denied, IntegrityError, UsageError
+from kfm.trust import ROLES
+from kfm.wiring import Workspace, open_workspace
+from kfm.zones.base import check_path
+
+__all__ = ["configure", "main"]
+
+_MAGIC = b"kfm keys 1\n"
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("action", choices=("new", "enrol", "list", "rotate", "revoke", "renew", "backup", "restore"))
+    parser.add_argument("what", nargs="?", metavar="FILE|KEYID|NAME", help="enrol: a public key; restore: a backup; revoke: whose key")
+    parser.add_argument("--name", help="whose key it is")
+    parser.add_argument("--role", choices=ROLES, default="approver", help="what it may sign; default: approver")
+    parser.add_argument("--reason", help="why a key is revoked")
+    parser.add_argument("--years", type=float, default=2, help="how long the root is good for from now; default: 2")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="where the private half, or the backup, goes")
+    parser.add_argument("--passphrase", metavar="env:NAME", help="where the passphrase of a backup is; default: it is asked for")
+
+
+def main(args: Any) -> int:
+    workspace = open_workspace(args.workspace)
+    keys = KeyFolder(workspace.path / "keys")
+    if args.action == "list":
+        return _list(keys, args)
+    done = _ACTIONS[args.action](workspace, keys, args)
+    if args.json:
+        emit({"action": args.action, **done})
+        return 0
+    for name, text in done.items():
+        print(f"  {name:<9} {text if not isinstance(text, list) else ', '.join(text)}")
+    if "private" in done:
+        print("Nobody can make this key again: back it up, and let nobody else read it.")
+    return 0
+
+
+def _needed(value: Any, usage: str) -> Any:
+    if not value:
+        raise UsageError("An argument is missing.", expected=f"kfm keys {usage}", remedy="`kfm keys --help` shows every form.")
+    return value
+
+
+def _new(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+    name = _needed(args.name, "new --name NAME")
+    path = args.out or workspace.path / "keys" / "people" / f"{slug(name)}.key"
+    if path.exists():
+        raise UsageError(f"{path.name} exists already.", expected="a new file", remedy="Choose another name, or --out FILE.")
+    keys.check()  # before a key is made that could not be enrolled
+    made = new_private(path, name)
+    try:
+        keys.enrol(made.public, name, [args.role])
+    except (UsageError, Denied):
+        path.unlink()
+        raise
+    return {"name": name, "role": args.role, "keyid": made.keyid, "private": str(path)}
+
+
+def _enrol(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+
+    file, name = Path(_needed(args.what, "enrol FILE.pub --name NAME")), _needed(args.name, "enrol FILE.pub --name NAME")
+    try:
+        raw = file.read_bytes()
+        pem: Any = load_pem_public_key(raw) if raw.startswith(b"-----BEGIN PUBLIC") else None
+        public = pem.public_bytes(Encoding.Raw, PublicFormat.Raw) if pem else base64.b64decode(raw.strip(), validate=True)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{file.name} holds no public key.", expected="32 bytes in base64, or PEM", remedy="Give the .pub file."
+        ) from error
+    return {"name": name, "role": args.role, "keyid": keys.enrol(public, name, [args.role])}
+
+
+def _rotate(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+    old = [k.keyid for k in keys.require_trust().holders("builder") if k.name == "workspace"] if keys.trust() else [keys.signer]
+    new = keys.rotate(lambda: channel_heads(workspace.data))
+    return {"keyid": new, "retired": old, "private": f"keys/{new}.key"}
+
+
+def _revoke(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+    who, reason = _needed(args.what, "revoke KEYID|NAME --reason WHY"), _needed(args.reason, "revoke KEYID|NAME --reason WHY")
+    known = list(keys.require_trust().keys.values())
+    found = [k for k in known if k.keyid == who or (len(who) >= 8 and k.keyid.startswith(who))]
+    found = found or [k for k in known if k.name == who and k.revoked is None]
+    if len(found) != 1:
+        raise UsageError(f"{who} names {len(found)} keys.", expected="one key in use", remedy="Take its id from `kfm keys list`.")
+    keys.revoke(found[0].keyid, reason, channel_heads(workspace.data))
+    return {"name": found[0].name, "keyid": found[0].keyid, "revoked": reason}
+
+
+def _renew(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+    keys.renew(args.years)
+    trust = keys.require_trust()
+    return {"root": trust.fingerprint, "version": trust.version, "expires": trust.expires.isoformat()}
+
+
+def _list(keys: KeyFolder, args: Any) -> int:
+    trust = keys.require_trust()
+    late = trust.expired(dt.datetime.now(dt.UTC))
+    rows = [{"name": k.name, "roles": list(k.roles), "keyid": k.keyid, "state": k.state} for k in trust.keys.values()]
+    if args.json:
+        emit({"root": trust.fingerprint, "version": trust.version, "expires": trust.expires.isoformat(), "expired": late, "keys": rows})
+        return 0
+    for row in rows:
+        print(f"  {row['name']:<24} {', '.join(row['roles']):<18} {row['keyid']}  {row['state']}")
+    print(f"root {trust.fingerprint}\nversion {trust.version}, {'expired' if late else 'good until'} {trust.expires:%Y-%m-%d}")
+    if late:
+        say("Renew it with `kfm keys renew`.")
+    return 0
+
+
+# ---- backups -------------------------------------------------------------------------------------------------------------
+def _passphrase(args: Any, twice: bool) -> bytes:
+    import getpass
+
+    if args.passphrase is None:
+        found = getpass.getpass("Passphrase of the backup: ")
+        if twice and getpass.getpass("Once more: ") != found:
+            raise UsageError("The two passphrases differ.", expected="the same twice", remedy="Type it again.")
+    else:
+        found = os.environ.get(args.passphrase.removeprefix("env:"), "") if args.passphrase.startswith("env:") else ""
+    if not found:
+        raise UsageError(
+            "There is no passphrase.", expected="text, or --passphrase env:NAME of a variable that holds it", remedy="Give one."
+        )
+    return found.encode()
+
+
+def _seal(passphrase: bytes, salt: bytes) -> Any:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+    return AESGCM(Scrypt(salt=salt, length=32, n=2**16, r=8, p=1).derive(passphrase))
+
+
+def _backup(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+    target, folder = _needed(args.out, "backup -o FILE"), workspace.path / "keys"
+    content = io.BytesIO()
+    files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.name.endswith(".tmp")]
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        for file in files:
+            tar.add(file, str(file.relative_to(folder)))
+    salt, nonce = os.urandom(16), os.urandom(12)
+    sealed = _seal(_passphrase(args, True), salt).encrypt(nonce, content.getvalue(), _MAGIC)
+    try:
+        create_durably(target.absolute(), _MAGIC + salt + nonce + sealed, 0o600)
+    except FileExistsError as error:
+        raise UsageError(f"{target.name} exists already.", expected="a new file", remedy="Choose another name.") from error
+    return {"files": len(files), "backup": str(target)}
+
+
+def _restore(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+    """Put back what is missing; a file that is there is never replaced, an erased data key is not brought back."""
+    from cryptography.exceptions import InvalidTag
+
+    raw, folder = Path(_needed(args.what, "restore FILE")).read_bytes(), workspace.path / "keys"
+    size = len(_MAGIC)
+    try:
+        content = _seal(_passphrase(args, False), raw[size : size + 16]).decrypt(raw[size + 16 : size + 28], raw[size + 28 :], raw[:size])
+    except (InvalidTag, ValueError) as error:
+        raise IntegrityError("The backup cannot be opened.", expected="an intact backup and its passphrase", remedy="Try again.") from error
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        found = {check_path(m.name): tar.extractfile(m).read() for m in tar.getmembers() if m.isfile()}  # type: ignore[union-attr]
+    other = [name for name, old in found.items() if (folder / name).exists() and (folder / name).read_bytes() != old]
+    if other:
+        raise UsageError(f"keys/{other[0]} is there with other bytes.", expected="no file in the way", remedy="Move it away, then restore.")
+    erased = [
+        n for n in found if n.startswith("data/") and f"{n}.salt" in found and (folder / f"{n}.salt").exists() and not (folder / n).exists()
+    ]
+    missing = [name for name in found if not (folder / name).exists() and name not in erased]
+    for name in missing:
+        create_durably(folder / name, found[name], 0o644 if name.endswith((".pub", ".json")) else 0o600)
+    for name in erased:
+        say(
+            f"keys/{name} was not brought back: its salt is here, so it was erased. If it was lost, remove keys/{name}.salt and restore again."
+        )
+    return {"files": len(missing), "restored": missing}
+
+
+_ACTIONS = {
+    "new": _new, "enrol": _enrol, "rotate": _rotate, "revoke": _revoke, "renew": _renew, "backup": _backup, "restore": _restore,
+}  # fmt: skip

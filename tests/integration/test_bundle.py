@@ -1,0 +1,346 @@
+"""Bundles: everything that proves a version in one file, checked without workspace and network; no flipped byte goes unseen."""
+
+import datetime as dt
+import json
+import random
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kfm import canonical
+from kfm.attest import KeyFolder, new_private, provenance, unwrap, witness_statement
+from kfm.bundle import bundle, verify_bundle
+from kfm.channel import Channel
+from kfm.cli import main
+from kfm.errors import Denied
+from kfm.model import ids
+from kfm.model.channel import GenerationPredicate
+from kfm.raw import checksums
+from kfm.ref import Ref
+from kfm.sample_upstream import SampleUpstream
+from kfm.zones.local import LocalZone
+from tests.conftest import Said
+
+NOW = dt.datetime.now(dt.UTC)
+Verify = Callable[..., Said]
+
+
+class Publisher:
+    """A workspace with two versions of one dataset, written by hand."""
+
+    def __init__(self, folder: Path, now: dt.datetime = NOW) -> None:
+        self.folder, self.data, self.root = folder, LocalZone(folder / "data"), LocalZone(folder)
+        self.keys = KeyFolder(folder / "keys", now=lambda: now)
+        self.keys.new()
+        self.suppressed: dict[str, str] = {}
+        self.refs: list[Ref] = []
+
+    @property
+    def world(self) -> Any:
+        head = SimpleNamespace(suppressed=self.suppressed, held={})
+        store = SimpleNamespace(transaction=lambda work: head)
+        return SimpleNamespace(data=self.data, root=self.root, keys=self.keys, store=store, channel=self.channel)
+
+    def channel(self, dataset_id: str) -> Channel:
+        return Channel(self.data, self.keys, dataset_id)
+
+    def promote(self, rows: bytes) -> Ref:
+        artifacts = {"trees.parquet": ids.digest(rows), "small.parquet": ids.digest(b"")}
+        full = ids.version_digest(artifacts, "t1", "1.0.0")
+        folder, run_id, number = f"processed/trees/{ids.version_id(full)}", ids.new_run_id(), len(self.refs) + 1
+        records = {"dcat.json": b'{"@type": "dcat:Dataset"}\n', "stac.json": b'{"type": "Feature"}\n'}
+        listed = artifacts | {name: ids.digest(raw) for name, raw in records.items()}
+        built = {"id": f"kfm://builder/{self.keys.signer}", "version": {"kfm": "1"}}
+        asked = {"transform_hash": "t1", "updater_version": "1.0.0"}
+        records["attestation.json"] = self.keys.sign(provenance(listed, parameters=asked, dependencies=[], builder=built))
+        listed["attestation.json"] = ids.digest(records["attestation.json"])
+        files = {"trees.parquet": rows, "small.parquet": b"", **records, "checksums.sha256": checksums(listed)}
+        self.data.create_all({f"{folder}/{name}": raw for name, raw in files.items()})
+        prov = canonical.dumps({"entity": {run_id: {}}})
+        self.data.create(f"catalog/prov/trees/run_{run_id}.json", prov)
+        receipt = canonical.dumps({"run_id": run_id, "provenance": {"files": {"prov.json": ids.digest(prov)}}})
+        self.root.create(f"receipts/ingest.pull_source/2026/01/02/{run_id}.json", receipt)
+        before = self.data.read(self.channel("trees").path(number - 1)) if number > 1 else None
+        made = self.channel("trees").append(
+            GenerationPredicate(
+                dataset_id="trees", generation=number, kind="promote", version_id=ids.version_id(full), version_digest=full,
+                receipts_digest=ids.digest(receipt), run_id=run_id, token="1.1", prev=before and ids.digest(before), reason="manual",
+            )
+        )  # fmt: skip
+        assert made
+        self.refs.append(Ref("trees", ids.version_id(full), full, number))
+        return self.refs[-1]
+
+    def bundle(self, ref: Ref, witness: dict[str, bytes] | None = None) -> bytes:
+        return b"".join(bundle(self.world, ref, witness))
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> Publisher:
+    found = Publisher(tmp_path / "ws")
+    found.promote(bytes(range(256)) * 3)
+    found.promote(b"second" * 50)
+    return found
+
+
+@pytest.fixture
+def verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Verify:
+    """`kfm verify` far from any workspace, with a home of its own."""
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("KFM_WORKSPACE", raising=False)
+    monkeypatch.chdir(tmp_path / "home")
+
+    def call(raw: bytes, *args: str) -> Said:
+        (tmp_path / "some.kfm").write_bytes(raw)
+        capsys.readouterr()
+        code = main(["verify", str(tmp_path / "some.kfm"), *args])
+        said = capsys.readouterr()
+        return Said(code, said.out, said.err)
+
+    return call
+
+
+def fingerprint(publisher: Publisher) -> str:
+    trust = publisher.keys.trust()
+    assert trust is not None
+    return trust.fingerprint
+
+
+def test_the_verdict_depends_on_whose_root_it_is(publisher: Publisher, verify: Verify, tmp_path: Path) -> None:
+    raw, root = publisher.bundle(publisher.refs[1]), fingerprint(publisher)
+    assert verify(raw, "--json").json == {
+        "verdict": "consistent, signer unknown", "root": root, "problems": [], "files": 12,
+        "dataset_id": "trees", "version_id": publisher.refs[1].version_id, "generation": 2,
+    }  # fmt: skip
+    known = verify(raw, "--root", root)
+    assert known.code == 0 and known.out.splitlines()[-1].startswith("verified;")
+    assert verify(raw).out.splitlines()[-1].startswith("consistent, signer unknown;") and verify(raw).code == 0
+    foreign = verify(raw, "--root", "sha256:" + "0" * 64, "--pin", "--json")
+    assert (foreign.code, foreign.json["verdict"]) == (3, "foreign root")
+    assert verify(raw, "--json").json["verdict"] == "consistent, signer unknown", "a foreign root is not pinned"
+    assert verify(raw, "--pin").code == 0
+    assert verify(raw, "--json").json["verdict"] == "verified"
+    assert json.loads((tmp_path / "home/.config/kfm/roots.json").read_text())["roots"].keys() == {root}
+    other = Publisher(tmp_path / "other")
+    assert verify(other.bundle(other.promote(b"x")), "--json").json["verdict"] == "consistent, signer unknown"
+
+
+def test_a_bundle_is_the_same_bytes_every_time_and_a_plain_zip(publisher: Publisher, tmp_path: Path) -> None:
+    raw = publisher.bundle(publisher.refs[0])
+    assert raw == publisher.bundle(publisher.refs[0])
+    (tmp_path / "b.zip").write_bytes(raw)
+    with zipfile.ZipFile(tmp_path / "b.zip") as archive:
+        assert archive.testzip() is None
+        names = archive.namelist()
+        assert all(i.date_time == (1980, 1, 1, 0, 0, 0) and i.compress_type == zipfile.ZIP_STORED for i in archive.infolist())
+    assert names == sorted(names) and {n.split("/")[0] for n in names} == {
+        "bundle.json", "channel", "prov.json", "receipt.json", "root", "version",
+    }  # fmt: skip
+    assert [n for n in names if n.startswith("channel/")] == ["channel/00000001.json"], "only up to the generation it is about"
+
+
+def spans(raw: bytes) -> dict[str, tuple[int, int]]:
+    import io
+
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        return {i.filename: (i.header_offset + 30 + len(i.filename), i.file_size) for i in archive.infolist()}
+
+
+def test_a_flipped_byte_in_any_member_is_named(publisher: Publisher, verify: Verify) -> None:
+    raw = publisher.bundle(publisher.refs[1])
+    seen = 0
+    for name, (start, size) in spans(raw).items():
+        for position in {start, start + size // 2, start + size - 1} if size else ():
+            bad = bytearray(raw)
+            bad[position] ^= 0x01
+            report = verify_bundle(bytes(bad), NOW)
+            assert report.exit_code == 6 and name in {p["where"] for p in report.problems}, (name, position, report.problems)
+            seen += 1
+    assert seen > 30
+    said = verify(bytes(bad), "--root", fingerprint(publisher), "--pin", "--json")
+    assert (said.code, said.json["verdict"]) == (6, "damaged") and said.json["problems"]
+    assert verify(raw, "--json").json["verdict"] == "consistent, signer unknown", "a damaged bundle is not pinned"
+
+
+def test_a_flipped_byte_anywhere_is_damage(publisher: Publisher) -> None:
+    raw = publisher.bundle(publisher.refs[1])
+    chance = random.Random(7)
+    headers = [p for start, _ in spans(raw).values() for p in range(start - 45, start) if p >= 0]
+    for position in [*chance.sample(range(len(raw)), 200), *headers, *range(len(raw) - 200, len(raw))]:
+        bad = bytearray(raw)
+        bad[position] ^= 1 << chance.randrange(8)
+        report = verify_bundle(bytes(bad), NOW)
+        assert report.exit_code == 6 and all(p["where"] and p["what"] for p in report.problems), position
+
+
+@pytest.mark.parametrize("bad", [b"", b"PK", b"not a bundle", b"PK\x03\x04" + bytes(40)])
+def test_what_is_no_bundle_is_damage(verify: Verify, bad: bytes) -> None:
+    assert verify(bad).code == 6
+
+
+def test_a_shortened_or_lengthened_bundle_is_damage(publisher: Publisher) -> None:
+    raw = publisher.bundle(publisher.refs[0])
+    for bad in (raw[:-1], raw[: len(raw) // 2], raw + b"\0", raw + raw):
+        assert verify_bundle(bad, NOW).exit_code == 6
+
+
+def repacked(raw: bytes, **changes: Any) -> bytes:
+    """A forger's bundle: members replaced (None: left out), every checksum of the zip made right."""
+    from kfm.bundle import _pack
+
+    members = {name: raw[start : start + size] for name, (start, size) in spans(raw).items()}
+    for name, content in changes.items():
+        members.pop(name, None)
+        if content is not None:
+            members[name] = content
+    return b"".join(_pack({name: (lambda c=c: c) for name, c in members.items()}))  # type: ignore[misc]
+
+
+def test_a_repacked_forgery_is_named(publisher: Publisher, tmp_path: Path) -> None:
+    raw = publisher.bundle(publisher.refs[1])
+    assert repacked(raw) == raw
+    other = Publisher(tmp_path / "other")
+    theirs = other.bundle(other.promote(b"second" * 50))
+    member = {name: theirs[start : start + size] for name, (start, size) in spans(theirs).items()}
+    mine = {name: raw[start : start + size] for name, (start, size) in spans(raw).items()}
+    forgeries: list[tuple[dict[str, Any], str, int]] = [
+        ({"version/trees.parquet": b"forged"}, "version/trees.parquet", 6),
+        ({"version/trees.parquet": None}, "version/trees.parquet", 6),
+        ({"version/more.parquet": b"more"}, "version/more.parquet", 6),
+        ({"version/dcat.json": b"{}"}, "version/dcat.json", 6),
+        ({"version/attestation.json": member["version/attestation.json"]}, "version/attestation.json", 6),
+        ({"version/checksums.sha256": None}, "version/checksums.sha256", 6),
+        ({"channel/00000001.json": None}, "channel/00000002.json", 6),
+        ({"channel/00000002.json": None}, "channel", 6),
+        ({"channel/00000001.json": member["channel/00000001.json"]}, "channel/00000001.json", 6),
+        ({"channel/00000002.json": mine["channel/00000001.json"]}, "channel/00000002.json", 6),
+        ({"channel/00000003.json": mine["channel/00000001.json"]}, "channel/00000003.json", 6),
+        ({"receipt.json": member["receipt.json"]}, "receipt.json", 6),
+        ({"receipt.json": None}, "receipt.json", 6),
+        ({"prov.json": member["prov.json"]}, "prov.json", 6),
+        ({"prov.json": None}, "prov.json", 6),
+        ({"root/0001.json": member["root/0001.json"]}, "bundle.json", 6),
+        ({"root/0001.json": None}, "root", 3),
+        ({"bundle.json": None}, "bundle.json", 6),
+        ({"bundle.json": mine["bundle.json"].replace(b'"generation":2', b'"generation":[]')}, "bundle.json", 6),
+        ({"bundle.json": mine["bundle.json"].replace(b'"generation":2', b'"generation":1')}, "channel", 6),
+        ({"raw/trees.csv": b"x"}, "raw/trees.csv", 6),
+        ({"version/../../x": b"x"}, "version/../../x", 6),
+    ]
+    for change, where, code in forgeries:
+        report = verify_bundle(repacked(raw, **change), NOW)
+        assert report.exit_code == code and where in {p["where"] for p in report.problems}, (change.keys(), report.problems)
+    whole = {"version/trees.parquet": b"forged", "version/checksums.sha256": mine["version/checksums.sha256"].replace(
+        ids.digest(b"second" * 50)[7:].encode(), ids.digest(b"forged")[7:].encode())}  # fmt: skip
+    assert "version/attestation.json" in {p["where"] for p in verify_bundle(repacked(raw, **whole), NOW).problems}
+
+
+def test_contents_attested_but_never_promoted_are_found(publisher: Publisher) -> None:
+    """The builder signed both; the generation was signed for the other one."""
+    first, second = (publisher.bundle(ref) for ref in publisher.refs)
+    swap = {name: first[start : start + size] for name, (start, size) in spans(first).items() if name.startswith("version/")}
+    report = verify_bundle(repacked(second, **swap), NOW)
+    assert {p["where"] for p in report.problems} == {"version"}
+
+
+def test_an_expired_root_is_denied(tmp_path: Path, verify: Verify) -> None:
+    old = Publisher(tmp_path / "old", NOW - dt.timedelta(days=1000))
+    raw = old.bundle(old.promote(b"x"))
+    said = verify(raw, "--root", fingerprint(old), "--json")
+    assert (said.code, said.json["verdict"]) == (3, "expired root")
+    KeyFolder(old.folder / "keys").renew()
+    assert verify(old.bundle(old.refs[0]), "--root", fingerprint(old), "--json").json["verdict"] == "verified"
+
+
+def test_after_rotation_and_revocation_old_versions_still_verify(publisher: Publisher) -> None:
+    old = publisher.keys.signer
+    publisher.keys.rotate()
+    publisher.promote(b"third")
+    assert [verify_bundle(publisher.bundle(ref), NOW).problems for ref in publisher.refs] == [[], [], []]
+    publisher.keys.revoke(old, "stolen", {})
+    assert [verify_bundle(publisher.bundle(ref), NOW).problems for ref in publisher.refs] == [[], [], []]
+
+
+def test_an_attestation_that_a_revoked_key_signs_later_is_refused(publisher: Publisher) -> None:
+    """A thief with the old key may not describe an old version anew."""
+    ref, old = publisher.refs[0], publisher.keys.signer
+    raw = publisher.bundle(ref)
+    start, size = spans(raw)["version/attestation.json"]
+    document = unwrap(raw[start : start + size])
+    document["predicate"]["buildDefinition"]["externalParameters"]["more"] = "forged"
+    forged = publisher.keys.sign(document)
+    publisher.keys.rotate()
+    publisher.keys.revoke(old, "stolen", {})
+    raw = publisher.bundle(ref)
+    start, size = spans(raw)["version/checksums.sha256"]
+    lines = [line for line in raw[start : start + size].decode().splitlines() if "attestation" not in line]
+    listing = "\n".join(sorted([*lines, f"{ids.digest(forged)[7:]}  attestation.json"], key=lambda line: line[66:])) + "\n"
+    change = {"version/attestation.json": forged, "version/checksums.sha256": listing.encode()}
+    report = verify_bundle(repacked(raw, **change), NOW)
+    assert (report.exit_code, report.problems[0]["where"]) == (3, "version/attestation.json")
+    assert "revoked: stolen" in report.problems[0]["what"] and not verify_bundle(raw, NOW).problems
+
+
+def test_witnesses_travel_with_a_bundle_or_beside_it(publisher: Publisher, verify: Verify, tmp_path: Path) -> None:
+    archive = new_private(tmp_path / "a.key", "")
+    publisher.keys.enrol(archive.public, "Archive", ["witness"])
+    digests = {n: ids.digest(publisher.data.read(publisher.channel("trees").path(n))) for n in (1, 2)}
+    seen = {f"trees/{n:08}.json": archive.sign(witness_statement("trees", n, d, fingerprint(publisher))) for n, d in digests.items()}
+    raw = publisher.bundle(publisher.refs[0], {**seen, "birds/00000001.json": b"of another channel"})
+    assert [n for n in spans(raw) if n.startswith("witness/")] == ["witness/trees/00000001.json"]
+    assert not verify_bundle(raw, NOW).problems
+    lying = archive.sign(witness_statement("trees", 1, "sha256:" + "1" * 64, fingerprint(publisher)))
+    report = verify_bundle(publisher.bundle(publisher.refs[0], {"trees/00000001.json": lying}), NOW)
+    assert report.exit_code == 6 and "history was rewritten" in report.problems[0]["what"]
+    for name, content in {**seen, "trees/00000001.json": lying}.items():
+        (tmp_path / "w" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "w" / name).write_bytes(content)
+    said = verify(publisher.bundle(publisher.refs[0]), "--witness", str(tmp_path / "w"), "--json")
+    assert said.code == 6 and said.json["problems"][0]["where"] == "witness/trees/00000001.json"
+
+
+def test_what_may_not_be_shown_or_proved_is_not_bundled(publisher: Publisher) -> None:
+    ref = publisher.refs[1]
+    publisher.suppressed = {ref.version_id: "3"}
+    with pytest.raises(Denied, match="withdrawn"):
+        publisher.bundle(ref)
+    publisher.suppressed = {}
+    (publisher.folder / f"data/processed/trees/{ref.version_id}/attestation.json").unlink()
+    with pytest.raises(Denied, match="no attestation"):
+        publisher.bundle(ref)
+    (publisher.folder / "keys/root/0001.json").unlink()
+    with pytest.raises(Denied, match="no trust root"):
+        publisher.bundle(ref)
+
+
+def test_from_run_to_bundle_to_verify(kfm: Callable[..., Said], verify: Verify, sample: SampleUpstream, ws: Path, tmp_path: Path) -> None:
+    file, again, dataset = tmp_path / "q.kfm", tmp_path / "r.kfm", "ks_earthquakes"
+    kfm("run", dataset)
+    made = kfm("bundle", dataset, "-o", str(file), "--json").json
+    assert made["digest"] == ids.digest(file.read_bytes()) and made["generation"] == 1
+    said = verify(file.read_bytes(), "--root", made["root"], "--json")
+    assert (said.code, said.json["verdict"], said.json["problems"]) == (0, "verified", [])
+    sample.control(dataset, revision=1)
+    kfm("run", dataset)
+    assert kfm("keys", "rotate").code == 0
+    assert kfm("rollback", dataset, "--to", f"{dataset}@1", "--reason", "wrong").code == 0
+    made = kfm("bundle", dataset, "-o", str(again), "--json").json
+    assert made["generation"] == 3 and verify(again.read_bytes(), "--root", made["root"], "--json").json["verdict"] == "verified"
+    assert kfm("bundle", f"{dataset}@1", "-o", str(again)).code == 0, "an earlier generation, after a rotation"
+    assert kfm("bundle", "ks_earthquake", "-o", str(again)).code == 2
+    KeyFolder(ws / "keys").renew(-1)
+    assert kfm("bundle", dataset, "-o", str(tmp_path / "late.kfm")).code == 3 and not (tmp_path / "late.kfm").exists()
+    kfm("keys", "renew")
+    data = next((ws / f"data/processed/{dataset}/{made['version_id']}").glob("*.parquet"))
+    whole = data.read_bytes()
+    data.unlink()
+    data.write_bytes(whole[:-1] + b"x")
+    before = again.read_bytes()
+    said = kfm("bundle", dataset, "-o", str(again))
+    assert said.code == 6 and data.name in said.err and again.read_bytes() == before, "what is damaged is not handed out"
+    assert not list(tmp_path.glob(".*.part"))

@@ -1,0 +1,213 @@
+"""Keys and witnesses from the command line: what an operator, an approver and an archive do."""
+
+import base64
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfm.attest import KeyFolder, unwrap
+from kfm.sample_upstream import SampleUpstream
+from tests.conftest import Said, need_tool, tree
+
+Kfm = Callable[..., Said]
+QUAKES = "ks_earthquakes"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+def listed(kfm: Kfm) -> dict[str, dict[str, Any]]:
+    return {k["keyid"]: k for k in kfm("keys", "list", "--json").json["keys"]}
+
+
+def signer(ws: Path, number: int) -> str:
+    return str(json.loads((ws / f"data/catalog/channels/{QUAKES}/{number:08}.json").read_bytes())["signatures"][0]["keyid"])
+
+
+def test_a_new_key_is_enrolled_and_its_private_half_is_private(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
+    made = kfm("keys", "new", "--name", "R. Stone", "--json").json
+    file = ws / "keys/people/r-stone.key"
+    assert Path(made["private"]) == file and file.stat().st_mode & 0o777 == 0o600
+    said = kfm("keys", "new", "--name", "State Archive", "--role", "witness", "--out", str(tmp_path / "a.key"))
+    assert said.code == 0 and str(tmp_path / "a.key") in said.out and "back it up" in said.out
+    assert "PRIVATE" not in said.out + said.err
+    assert {k["name"]: k["roles"] for k in listed(kfm).values()} == {
+        "workspace": ["root", "builder"], "R. Stone": ["approver"], "State Archive": ["witness"],
+    }  # fmt: skip
+    before = tree(ws / "keys")
+    assert kfm("keys", "new", "--name", "R. Stone").code == 2
+    assert kfm("keys", "new", "--name", "R. Stone", "--out", str(tmp_path / "again.key")).code == 2, "the name is taken"
+    assert kfm("keys", "new").code == 2
+    assert tree(ws / "keys") == before and not (tmp_path / "again.key").exists()
+
+
+def test_a_public_key_made_elsewhere_is_enrolled(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
+    need_tool("openssl")
+    private, public = tmp_path / "ann.key", tmp_path / "ann.pub"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", private], check=True, capture_output=True)
+    subprocess.run(["openssl", "pkey", "-in", private, "-pubout", "-out", public], check=True, capture_output=True)
+    keyid = kfm("keys", "enrol", str(public), "--name", "Ann", "--json").json["keyid"]
+    person = KeyFolder(ws / "keys").person(private)
+    assert (person.keyid, person.name) == (keyid, "Ann")
+    (tmp_path / "plain.pub").write_bytes(base64.b64encode(person.public) + b"\n")
+    assert kfm("keys", "enrol", str(tmp_path / "plain.pub"), "--name", "Ann again").code == 2, "one key, one person"
+    (tmp_path / "bad.pub").write_text("not a key")
+    assert kfm("keys", "enrol", str(tmp_path / "bad.pub"), "--name", "Bad").code == 2
+    (tmp_path / "weak.pub").write_bytes(base64.b64encode(bytes(32)))
+    assert kfm("keys", "enrol", str(tmp_path / "weak.pub"), "--name", "Weak").code == 3
+
+
+def test_rotate_then_revoke_keeps_history_and_the_new_key_signs(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    assert kfm("run", QUAKES).code == 0
+    old, root = signer(ws, 1), kfm("keys", "list", "--json").json["root"]
+    new = kfm("keys", "rotate", "--json").json
+    assert new["retired"] == [old]
+    sample.control(QUAKES, revision=1)
+    assert kfm("run", QUAKES).code == 0
+    assert (signer(ws, 1), signer(ws, 2)) == (old, new["keyid"])
+    assert kfm("verify", "--root", root).code == 0
+    assert kfm("keys", "revoke", old, "--reason", "stolen laptop").code == 0
+    assert kfm("verify", "--root", root, "--json").json["verdict"] == "verified"
+    assert {k: v["state"] for k, v in listed(kfm).items()} == {old: "revoked", new["keyid"]: "active"}
+    assert kfm("keys", "revoke", new["keyid"], "--reason", "again").code == 3, "somebody must be left to sign"
+    assert kfm("keys", "revoke", "nobody", "--reason", "x").code == 2
+    sample.control(QUAKES, revision=2)
+    assert kfm("run", QUAKES).code == 0
+
+
+def test_a_version_attested_by_a_retired_or_revoked_key_becomes_official_again(kfm: Kfm, sample: SampleUpstream) -> None:
+    """Upstream goes A, B, A, B while the key is replaced in between."""
+    kfm("run", QUAKES)
+    sample.control(QUAKES, revision=1)
+    kfm("run", QUAKES)
+    old = kfm("keys", "rotate", "--json").json["retired"][0]
+    for revision, change in ((0, ("revoke", old, "--reason", "stolen")), (1, ("renew",))):
+        sample.control(QUAKES, revision=revision)
+        assert kfm("run", QUAKES).code == 0 and kfm("verify").code == 0
+        assert kfm("keys", *change).code == 0
+    assert kfm("verify", "--json").json["generations"] == 4
+
+
+def test_a_generation_signed_by_a_revoked_key_is_refused(kfm: Kfm, ws: Path) -> None:
+    kfm("run", QUAKES)
+    channel = ws / f"data/catalog/channels/{QUAKES}"
+    thief = KeyFolder(ws / "keys")
+    document = unwrap((channel / "00000001.json").read_bytes())
+    document["predicate"]["generation"] = 2
+    forged = thief.sign(document)
+    kfm("keys", "rotate")
+    assert kfm("keys", "revoke", thief_id(forged), "--reason", "stolen").code == 0
+    (channel / "00000002.json").write_bytes(forged)
+    said = kfm("get", QUAKES, "-o", str(ws / "out"))
+    assert said.code == 3 and "revoked: stolen" in " ".join(said.err.split())
+
+
+def thief_id(raw: bytes) -> str:
+    return str(json.loads(raw)["signatures"][0]["keyid"])
+
+
+def test_a_damaged_root_is_six_and_an_unknown_one_three(kfm: Kfm, ws: Path) -> None:
+    kfm("run", QUAKES)
+    root = ws / "keys/root/0001.json"
+    whole = root.read_bytes()
+    assert kfm("verify", "--root", "sha256:" + "0" * 64).code == 3
+    assert kfm("verify", "--root", "oops").code == 2
+    root.write_bytes(whole.replace(b'"payload":"', b'"payload":"A', 1))
+    assert kfm("verify").code == 6 and kfm("keys", "list").code == 6 and kfm("doctor").code == 6
+    root.write_bytes(whole)
+    assert kfm("verify", "--pin", "--json").json["verdict"] == "verified"
+    assert kfm("verify", "--json").json["verdict"] == "verified", "pinned at first use"
+
+
+def test_an_expired_root_is_renewed(kfm: Kfm, ws: Path) -> None:
+    kfm("run", QUAKES)
+    KeyFolder(ws / "keys").renew(-1)
+    said = kfm("verify", "--json")
+    assert (said.code, said.json["verdict"]) == (3, "expired root")
+    assert "keys renew" in kfm("verify").err and "expired" in kfm("keys", "list").out
+    assert kfm("keys", "renew").code == 0
+    assert kfm("verify").code == 0
+
+
+def test_a_backup_brings_back_every_key_and_says_none(kfm: Kfm, ws: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAFE", "correct horse")
+    kfm("keys", "new", "--name", "R. Stone")
+    for name in ("nests", "nests.salt"):
+        (ws / "keys/data").mkdir(exist_ok=True)
+        (ws / "keys/data" / name).write_text("5e" * 32)
+    before, file = tree(ws / "keys"), tmp_path / "keys.bak"
+    said = kfm("keys", "backup", "-o", str(file), "--passphrase", "env:SAFE")
+    assert said.code == 0 and "horse" not in said.out + said.err and file.stat().st_mode & 0o777 == 0o600
+    assert b"PRIVATE" not in file.read_bytes() and b"5e5e" not in file.read_bytes()
+    assert kfm("keys", "backup", "-o", str(file), "--passphrase", "env:SAFE").code == 2
+    shutil.rmtree(ws / "keys")
+    monkeypatch.setenv("WRONG", "incorrect")
+    assert kfm("keys", "restore", str(file), "--passphrase", "env:WRONG").code == 6
+    assert kfm("keys", "restore", str(file), "--passphrase", "env:UNSET").code == 2
+    assert kfm("keys", "restore", str(file), "--passphrase", "env:SAFE").code == 0
+    assert tree(ws / "keys") == before
+    assert all(f.stat().st_mode & 0o777 == 0o600 for f in (ws / "keys").rglob("*.key"))
+    (ws / "keys/data/nests").unlink()  # as an erasure does
+    said = kfm("keys", "restore", str(file), "--passphrase", "env:SAFE", "--json")
+    assert said.json["restored"] == [] and "erased" in said.err and not (ws / "keys/data/nests").exists()
+    damaged = bytearray(file.read_bytes())
+    damaged[-1] ^= 1
+    file.write_bytes(bytes(damaged))
+    assert kfm("keys", "restore", str(file), "--passphrase", "env:SAFE").code == 6
+
+
+def test_a_restore_never_replaces_a_key(kfm: Kfm, ws: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAFE", "x")
+    kfm("keys", "backup", "-o", str(tmp_path / "b"), "--passphrase", "env:SAFE")
+    next((ws / "keys").glob("*.pub")).write_text("other")
+    before = tree(ws / "keys")
+    assert kfm("keys", "restore", str(tmp_path / "b"), "--passphrase", "env:SAFE").code == 2
+    assert tree(ws / "keys") == before
+
+
+# ---- witnesses -------------------------------------------------------------------------------------------------------
+def test_a_witness_signs_what_is_new_and_names_rewritten_history(kfm: Kfm, ws: Path, sample: SampleUpstream, tmp_path: Path) -> None:
+    kfm("run", QUAKES)
+    kfm("keys", "new", "--name", "Archive", "--role", "witness")
+    folder = str(tmp_path / "w")
+    assert kfm("witness", "check", folder).code == 3, "nothing there is no proof"
+    assert kfm("witness", "sign", "--key", "Archive", "-o", folder, "--json").json == {"signed": 1}
+    sample.control(QUAKES, revision=1)
+    kfm("run", QUAKES)
+    assert kfm("witness", "sign", "--key", "Archive", "--channel", QUAKES, "-o", folder, "--json").json == {"signed": 1}
+    assert kfm("witness", "sign", "--key", "Archive", "-o", folder, "--json").json == {"signed": 0}
+    assert kfm("witness", "check", folder, "--json").json == {"agreed": 2, "problems": []}
+    assert kfm("verify", "--witness", folder).code == 0
+    file = ws / f"data/catalog/channels/{QUAKES}/00000002.json"
+    document = unwrap(file.read_bytes())
+    document["predicate"]["reason"] = "rewritten"
+    file.unlink()
+    file.write_bytes(KeyFolder(ws / "keys").sign(document))  # by the operator, who holds the key
+    said = kfm("witness", "check", folder, "--json")
+    assert said.code == 6 and said.json["problems"][0]["where"] == f"{QUAKES}/00000002.json"
+    assert "history was rewritten" in said.json["problems"][0]["what"]
+    assert kfm("witness", "sign", "--key", "Archive", "-o", folder).code == 6
+    said = kfm("verify", "--witness", folder, "--json")
+    assert said.code == 6 and said.json["verdict"] == "damaged"
+
+
+def test_only_an_enrolled_witness_counts(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
+    kfm("run", QUAKES)
+    kfm("keys", "new", "--name", "R. Stone")
+    assert kfm("witness", "sign", "--key", "R. Stone", "-o", str(tmp_path / "w")).code == 3
+    assert kfm("witness", "sign", "--key", "Nobody", "-o", str(tmp_path / "w")).code == 3
+    assert kfm("witness", "sign", "-o", str(tmp_path / "w")).code == 2 and kfm("witness", "check").code == 2
+    from kfm.attest import new_private, witness_statement
+
+    stranger = new_private(tmp_path / "s.key", "")
+    target = tmp_path / f"w/{QUAKES}/00000001.json"
+    target.parent.mkdir(parents=True)
+    target.write_bytes(stranger.sign(witness_statement(QUAKES, 1, "sha256:0", "sha256:0")))
+    assert kfm("witness", "check", str(tmp_path / "w")).code == 3
