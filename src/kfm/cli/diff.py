@@ -1,0 +1,100 @@
+"""Show what changed between two versions: rows, columns, geometries and the profile.
+
+A DATASET without @ means its official version; without B, A is compared with the official version, and a DATASET alone with the
+version that was official before.
+--json = {dataset_id, a, b, key, keyed, rows_a, rows_b, added, removed, changed, equal, moved, duplicates, columns, touched, samples,
+profile, reencoded}; the counts are of all rows, samples are of --limit rows.
+"""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from kfm.cli.call import Parser, again
+from kfm.cli.terminal import say
+from kfm.diff.base import Diff, to_json
+from kfm.errors import MissingExtra, UsageError
+from kfm.model.ledger import Generation
+from kfm.ref import Located, locate
+from kfm.wiring import open_workspace, open_world
+from kfm.world import World
+
+__all__ = ["configure", "main"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("a", metavar="A", help="DATASET, DATASET@vHEX, DATASET@GENERATION or proposal/N")
+    parser.add_argument("b", metavar="B", nargs="?", help="the version to compare it with")
+    parser.add_argument("--format", choices=("text", "json", "html"), default="text", help="how to show it; default: text")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write it there; html is one page without outside requests")
+    parser.add_argument("--limit", type=_limit, default=50, metavar="N", help="how many differing rows to show, or `all`; default: 50")
+
+
+def _limit(text: str) -> int | None:
+    if text != "all" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows, nor `all`")
+    return None if text == "all" else int(text)
+
+
+def main(args: Any) -> int:
+    workspace = open_workspace(args.workspace)
+    with open_world(workspace) as world:
+        for name in {ref.split("@")[0] for ref in (args.a, args.b) if ref}:
+            if "/" not in name and not world.data.exists(world.channel(name).path(1)):
+                workspace.require(name)  # a typing mistake gets the nearest name
+        a, b = _sides(world, args.a, args.b)
+        if a.dataset_id != b.dataset_id:
+            raise UsageError(
+                f"{a.label} and {b.label} are different datasets.", expected="two versions of one dataset", remedy="Correct one of them."
+            )
+        try:
+            from kfm.diff.tables import diff_files
+        except ImportError as error:
+            raise MissingExtra(
+                f"{error.name} is not installed.", expected="what reads Parquet", remedy="Run `pip install 'kfm[geo]'`."
+            ) from error
+        found = diff_files(a.files, b.files, b.business_key, limit=args.limit, dataset_id=a.dataset_id, labels=(a.label, b.label))
+    _write(args, found)
+    return 0
+
+
+def _sides(world: World, a: str, b: str | None) -> tuple[Located, Located]:
+    if b is None and a.startswith("proposal/"):
+        proposed = locate(world, a)
+        return locate(world, proposed.dataset_id), proposed
+    if b is not None or "@" in a:
+        return locate(world, a), locate(world, b or a.split("@")[0])
+    newest = locate(world, a)
+    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(newest.dataset_id))
+    earlier = [g.generation for g in rows if g.version_id not in (None, newest.version_id)]
+    if not earlier:
+        raise UsageError(
+            f"{a} has had one version only.", expected="two versions to compare", remedy="`kfm status` shows what is official."
+        )
+    return locate(world, f"{newest.dataset_id}@{earlier[-1]}"), newest
+
+
+def _write(args: Any, diff: Diff) -> None:
+    form = "json" if args.json else args.format
+    page = _render(diff, form, cut=sys.stdout.isatty() and args.output is None)
+    if args.output is not None:
+        args.output.write_text(page, encoding="utf-8")
+        return
+    print(page, end="")
+    if form == "text" and len(diff.samples) < diff.differences:
+        say(again(args, f"diff {diff.a} {diff.b} --limit all"))
+
+
+def _render(diff: Diff, form: str, *, cut: bool) -> str:
+    if form == "json":
+        return json.dumps(to_json(diff), indent=2, ensure_ascii=False) + "\n"
+    if form == "html":
+        from kfm.diff.page import html
+
+        return html(diff)
+    from kfm.diff.text import text
+
+    return text(diff, width=os.get_terminal_size().columns if cut else None, ascii=bool(os.environ.get("KFM_ASCII")))
