@@ -1,6 +1,7 @@
 """Configuration: three files, each one struct, YAML or JSON; unknown keys are refused with their path."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,8 +12,9 @@ from kfm.errors import UsageError
 from kfm.fetch.url import expand_url, find_inline_secret, is_reference, names_a_secret
 from kfm.model.dataset import DatasetEntry, UpdaterConfig, WorkspaceConfig
 from kfm.model.ids import check_dataset_id
+from kfm.model.window import seconds
 
-__all__ = ["find_workspace", "load_dataset", "load_updater", "load_workspace", "parse", "registered"]
+__all__ = ["change_entry", "entry_path", "find_workspace", "load_dataset", "load_updater", "load_workspace", "parse", "registered"]
 
 T = TypeVar("T")
 _MOST = 1 << 20
@@ -137,7 +139,9 @@ def load_dataset(workspace: Path, dataset_id: str) -> DatasetEntry | None:
 def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
     if entry.dataset_id != dataset_id:
         raise UsageError(f"{name} registers {entry.dataset_id}.", expected=f"dataset_id: {dataset_id}", remedy="Rename the file or the id.")
-    check_source_url(entry.source.url, name)
+    _check_governance(entry, name)
+    if entry.source.kind == "http_file":
+        check_source_url(entry.source.url, name)
     for header, value in entry.source.headers.items():
         secret = names_a_secret(header.lower()) or header.lower() in ("authorization", "cookie", "proxy-authorization")
         if secret and not is_reference(value):
@@ -162,6 +166,44 @@ def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
         raise UsageError(f"{name}: the address has no {{partition}}.", expected="{partition} in source.url", remedy="Add it.")
 
 
+def _check_governance(entry: DatasetEntry, name: str) -> None:
+    source, release = entry.source, entry.release
+    joins = source.kind == "join"
+    if joins != bool(len(source.datasets) > 1 and source.on) or joins != (source.format == "parquet") or joins == bool(source.url):
+        raise UsageError(
+            f"{name}: `source` is neither a file nor a join.",
+            expected="kind: http_file with url and a file format, or kind: join with two or more datasets, `on` and format: parquet",
+            remedy="Correct it.",
+        )
+    columns = {c.name for c in entry.schema}
+    if release is not None and release.aggregate is not None and set(release.aggregate.by) & set(release.withhold):
+        raise UsageError(
+            f"{name}: `release` groups by a column it withholds.", expected="public columns in aggregate.by", remedy="Correct it."
+        )
+    unknown = [c for c in release.withhold if columns and c not in columns] if release is not None else []
+    if unknown:
+        raise UsageError(
+            f"{name}: release.withhold names {unknown[0]}, which `schema` does not have.", expected="a column", remedy="Correct it."
+        )
+    for label, text in (("freshness", entry.freshness), *(("revisit", r) for r in entry.revisit), ("retention", entry.retention or "1d")):
+        try:
+            seconds(text)
+        except UsageError as error:
+            raise UsageError(
+                f"{name}: {label} is {text!r}.", expected="a length of time such as 24h or 7d", remedy="Correct it."
+            ) from error
+    if entry.time_zone == "UTC":
+        return
+    import zoneinfo
+
+    try:
+        zoneinfo.ZoneInfo(entry.time_zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise UsageError(
+            f"{name}: time_zone {entry.time_zone!r} is not known.", expected="a name such as America/Chicago", remedy="Correct it."
+        ) from error
+
+
 def check_source_url(url: str, name: str) -> None:
     """A usable address with no secret inside."""
     find_inline_secret(expand_url(url, "2000-01-01T00:00:00Z", "2000-01-02T00:00:00Z", "p"))
@@ -178,3 +220,32 @@ def load_updater(path: Path) -> UpdaterConfig:
             f"{path.name}: the sources have different formats.", expected="one format per dataset", remedy="Split the configuration."
         )
     return config
+
+
+def entry_path(workspace: Path, dataset_id: str) -> Path:
+    """Where a dataset is registered."""
+    folder = workspace / "data" / "registry"
+    return next(
+        (p for s in (".yml", ".yaml", ".json") if (p := folder / f"{check_dataset_id(dataset_id)}{s}").is_file()),
+        folder / f"{dataset_id}.yml",
+    )
+
+
+def change_entry(workspace: Path, dataset_id: str, changes: Mapping[str, Any], into: str | None = None) -> None:
+    """Rewrite a registry entry with some keys changed (None: taken out); `into` registers it under another id. Comments stay."""
+    path = entry_path(workspace, dataset_id)
+    text = path.read_text()
+    plain = parse(text.encode(), path.name)
+    changed = {k: v for k, v in {**plain, **changes}.items() if v is not None}
+    target = entry_path(workspace, into) if into else path
+    _check_entry(_convert(changed, DatasetEntry, target.name, "a registry entry"), into or dataset_id, target.name)
+    if path.suffix == ".json":
+        content = msgspec.json.format(msgspec.json.encode(changed), indent=2) + b"\n"
+    else:
+        comments = "".join(line + "\n" for line in text.splitlines() if line.startswith("#"))
+        content = comments.encode() + msgspec.yaml.encode(changed)
+    temp = target.with_name(f".{target.name}.new")
+    temp.write_bytes(content)
+    temp.replace(target)
+    if target != path:
+        path.unlink()

@@ -16,26 +16,53 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gate: str
     reasons: tuple[Reason, ...] = ()  # none: it passes
+    review: tuple[Reason, ...] = ()  # not wrong, but a person must look
+    note: str = ""  # what was looked at, in a few words
 
     @property
     def ok(self) -> bool:
         return not self.reasons
 
+    @property
+    def word(self) -> str:
+        return "deny" if self.reasons else "review" if self.review else "pass"
+
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a gate may look at; bytes come as the digests read back from the zone."""
+    """Everything a gate may look at; bytes come as the digests read back from the zone, findings of other parts as reasons."""
 
     entry: DatasetEntry | None
     expected: dict[str, str]  # artifact path -> digest, as the candidate lists them
     found: dict[str, str | None]  # the same paths, read back from the zone
     schema: tuple[dict[str, Any], ...]  # of the candidate
     books: dict[str, Any]
+    released: dict[str, Any] | None = None  # the books of the release, when there was one
     partial: bool = False
     suppressed: str | None = None  # the generation whose withdrawal keeps this content out
     rows: int = 0
+    profile: dict[str, Any] = {}
+    bbox: tuple[float, ...] | None = None
+    interval: tuple[str, ...] | None = None
+    before: dict[str, Any] | None = None  # facts of the version that is official now
+    obligations: tuple[str, ...] = ()  # of the dataset and everything it is made from
+    discharged: tuple[str, ...] = ()
+    unknown_labels: tuple[tuple[str, str], ...] = ()
+    withheld: tuple[str, ...] = ()  # columns that may not appear, of the dataset and its inputs
+    resolution: int | None = None  # the coarsest H3 resolution registered for it and its inputs
+    private: bool = False
+    leak: tuple[Reason, ...] | None = None  # None: not looked for
+    leak_note: str = ""
+    catalog: tuple[Reason, ...] = ()
+    catalog_note: str = ""
+    lineage: tuple[Reason, ...] = ()
+    attestation: tuple[Reason, ...] = ()
+    attestation_note: str = ""
+    licence_note: str = ""
+    policy: tuple[Reason, ...] | None = None  # None: no policy was asked
+    policy_note: str = ""
 
 
 Gate = Callable[[Evidence], Verdict]

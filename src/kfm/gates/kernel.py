@@ -1,10 +1,12 @@
-"""The gates every promotion passes: integrity, schema, licence, labels, books."""
+"""The gates every promotion passes; each is a pure function of the evidence and names every reason with a remedy."""
+
+from typing import Any
 
 from kfm.gates.base import Evidence, Gate, Reason, Verdict
+from kfm.gates.quality import quality
+from kfm.model.labels import CARE_LABELS, OBLIGATIONS
 
-__all__ = ["KERNEL_GATES", "LABELS"]
-
-LABELS = ("public",)  # policy labels known here; every other label is an obligation nothing can discharge yet
+__all__ = ["GATES", "is_spdx"]
 
 
 def integrity(e: Evidence) -> Verdict:
@@ -23,13 +25,14 @@ def integrity(e: Evidence) -> Verdict:
             )
     if not e.expected:
         reasons.append(Reason(code="integrity.empty", message="The candidate has no artifact.", remedy="Check the source."))
-    return Verdict(gate="integrity", reasons=tuple(reasons))
+    return Verdict(gate="integrity", reasons=tuple(reasons), note=f"{len(e.expected)} files, every digest read back")
 
 
 def schema(e: Evidence) -> Verdict:
     reasons = []
     have = {c["name"]: c for c in e.schema}
-    for column in e.entry.schema if e.entry else ():
+    stated = e.entry if e.entry is not None and e.entry.release is None else None  # a release has columns of its own
+    for column in stated.schema if stated else ():
         found = have.get(column.name)
         if found is None:
             reasons.append(
@@ -47,7 +50,7 @@ def schema(e: Evidence) -> Verdict:
                     remedy="Change `schema` in the registry, or ask upstream.",
                 )
             )
-    for key in e.entry.business_key if e.entry else ():
+    for key in stated.business_key if stated else ():
         if key not in have:
             reasons.append(
                 Reason(code="schema.key", message=f"The business key {key} is no column.", remedy="Correct `business_key` in the registry.")
@@ -60,34 +63,37 @@ def schema(e: Evidence) -> Verdict:
                 remedy="Wait for upstream to be whole again, or lower `source.completeness`.",
             )
         )
-    return Verdict(gate="schema", reasons=tuple(reasons))
+    return Verdict(gate="schema", reasons=(*reasons, *e.catalog), note=e.catalog_note)
 
 
 def licence(e: Evidence) -> Verdict:
     stated = e.entry.licence if e.entry else None
-    where = f"data/registry/{e.entry.dataset_id}.yml" if e.entry else "the registry"
+    name = e.entry.dataset_id if e.entry else "ID"
     if not stated:
         reason = Reason(
-            code="licence.missing", message="No licence is stated.", remedy=f"Add `licence: <SPDX id>` to {where}, then run again."
+            code="licence.missing",
+            message="No licence is stated.",
+            remedy=f"`kfm licence ask {name}` writes the letter; `kfm licence set {name} SPDX --proof FILE` records the answer.",
         )
     elif stated.upper() in ("NOASSERTION", "NONE"):
         reason = Reason(
             code="licence.noassertion",
             message=f"The registry says {stated}: nobody vouches for a right to publish.",
-            remedy=f"Ask the source for its licence, then write its SPDX id into {where} and run again.",
+            remedy=f"`kfm licence ask {name}` writes the letter; `kfm licence set {name} SPDX --proof FILE` records the answer.",
         )
-    elif not _is_spdx(stated):
+    elif not is_spdx(stated):
         reason = Reason(
             code="licence.unknown",
             message=f"{stated!r} is not an SPDX licence id.",
-            remedy=f"Write an SPDX id such as CC-BY-4.0 into {where}.",
+            remedy=f"`kfm licence set {name} CC-BY-4.0 --proof FILE` records one that is.",
         )
     else:
-        return Verdict(gate="licence")
+        return Verdict(gate="licence", note=stated + (f", {e.licence_note}" if e.licence_note else ""))
     return Verdict(gate="licence", reasons=(reason,))
 
 
-def _is_spdx(expression: str) -> bool:
+def is_spdx(expression: str) -> bool:
+    """Whether an SPDX licence expression names licences that exist."""
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     try:
@@ -98,50 +104,68 @@ def _is_spdx(expression: str) -> bool:
 
 
 def labels(e: Evidence) -> Verdict:
-    reasons = []
-    where = f"data/registry/{e.entry.dataset_id}.yml" if e.entry else "the registry"
-    sensitivity = e.entry.sensitivity if e.entry else None
-    label = e.entry.policy_label if e.entry else None
-    if sensitivity is None:
-        reasons.append(
-            Reason(
-                code="labels.sensitivity",
-                message="No sensitivity is stated.",
-                remedy=f"Add `sensitivity: public` (or stricter) to {where}.",
+    """Every obligation of the dataset and of its inputs is discharged, each by a governed step."""
+    entry, reasons = e.entry, []
+    name = entry.dataset_id if entry else "ID"
+    where = f"data/registry/{name}.yml"
+    if entry is None or entry.sensitivity is None:
+        reasons.append(_no("labels.sensitivity", "No sensitivity is stated.", f"Add `sensitivity: public` (or stricter) to {where}."))
+    if entry is None or not entry.policy_label:
+        reasons.append(_no("labels.policy", "No policy label is stated.", f"Add `policy_label: public` to {where}."))
+    for field, value in e.unknown_labels:
+        known = ", ".join(CARE_LABELS if field == "care_label" else OBLIGATIONS)
+        reasons.append(_no("labels.unknown", f"The {field} {value!r} is not known.", f"Use one of {known} in {where}."))
+    for need in e.obligations:
+        if need not in e.discharged:
+            reasons.append(_no("labels.obligation", _UNMET[need], _HOW[need].format(id=name, where=where)))
+    for column in e.withheld:
+        if any(c["name"] == column for c in e.schema):
+            reasons.append(
+                _no("labels.withheld", f"The column {column} is withheld and yet in the table.", f"Withhold it in `release` of {where}.")
             )
-        )
-    elif sensitivity != "public":
-        reasons.append(
-            Reason(
-                code="labels.obligation",
-                message=f"{sensitivity} data carries obligations that no step of this pipeline discharges.",
-                remedy="Publish a generalised or aggregated derivative; the records themselves stay in work.",
-            )
-        )
-    if not label:
-        reasons.append(Reason(code="labels.policy", message="No policy label is stated.", remedy=f"Add `policy_label: public` to {where}."))
-    elif label not in LABELS:
-        reasons.append(
-            Reason(
-                code="labels.unknown",
-                message=f"The policy label {label!r} is not known.",
-                remedy=f"Use one of {', '.join(LABELS)} in {where}.",
-            )
-        )
-    return Verdict(gate="labels", reasons=tuple(reasons))
+    finest = entry.release.h3_resolution if entry and entry.release else None
+    if e.resolution is not None and finest is not None and finest > e.resolution:
+        remedy = f"Set `release.h3_resolution: {e.resolution}` or coarser in {where}."
+        reasons.append(_no("labels.resolution", f"H3 resolution {finest} is finer than the {e.resolution} an input allows.", remedy))
+    met = ", ".join(n for n in e.obligations if n in e.discharged)
+    note = f"{(entry.sensitivity if entry else None) or 'no label'}" + (f": {met} discharged" if met else "")
+    return Verdict(gate="labels", reasons=tuple(reasons), note=note)
+
+
+_UNMET = {
+    "aggregate": "The records may be shown only in groups, and no step groups them.",
+    "generalise": "Exact places may not be shown, and no step generalises them.",
+    "grant": "A steward's grant to publish is needed, and there is none.",
+}
+_HOW = {
+    "aggregate": "Add `release: {{aggregate: {{by: […]}}}}` to {where}, then run again.",
+    "generalise": "Add `release: {{h3_resolution: 5}}` to {where}, then run again.",
+    "grant": "Ask the steward for one: `kfm grant {id} --to NAME --purpose publish --key STEWARD --expires DATE`.",
+}
+
+
+def _no(code: str, message: str, remedy: str) -> Reason:
+    return Reason(code=code, message=message, remedy=remedy)
+
+
+def _unbalanced(b: dict[str, Any], what: str) -> Reason | None:
+    dropped = sum(b.get("dropped", {}).values())
+    accounted = b.get("written", 0) + b.get("unchanged", 0) + b.get("quarantined", 0) + dropped
+    if b.get("read") == accounted:
+        return None
+    message = (
+        f"The books{what} do not balance: {b.get('read', 0):,} rows read, {accounted:,} accounted for ({b.get('written', 0):,} written, "
+        f"{b.get('unchanged', 0):,} unchanged, {b.get('quarantined', 0):,} quarantined, {dropped:,} dropped by rule)."
+    )
+    return _no("books.unbalanced", message, "Mend the connector's transform.")
 
 
 def books(e: Evidence) -> Verdict:
     b = e.books
-    dropped = sum(b.get("dropped", {}).values())
-    accounted = b.get("written", 0) + b.get("unchanged", 0) + b.get("quarantined", 0) + dropped
-    if b.get("read") == accounted:
-        return Verdict(gate="books")
-    message = (
-        f"The books do not balance: {b.get('read', 0):,} rows read, {accounted:,} accounted for ({b.get('written', 0):,} written, "
-        f"{b.get('unchanged', 0):,} unchanged, {b.get('quarantined', 0):,} quarantined, {dropped:,} dropped by rule)."
-    )
-    return Verdict(gate="books", reasons=(Reason(code="books.unbalanced", message=message, remedy="Mend the connector's transform."),))
+    reasons = [_unbalanced(b, ""), _unbalanced(e.released, " of the release") if e.released is not None else None]
+    parts = (b.get("written", 0), b.get("unchanged", 0), b.get("quarantined", 0), sum(b.get("dropped", {}).values()))
+    note = "balanced" if e.private else f"{b.get('read', 0):,} = " + " + ".join(f"{n:,}" for n in parts)
+    return Verdict(gate="books", reasons=tuple(r for r in reasons if r is not None), note=note)
 
 
 def registered(e: Evidence) -> Verdict:
@@ -150,6 +174,9 @@ def registered(e: Evidence) -> Verdict:
             code="registry.missing", message="The dataset is not registered any more.", remedy="Register it again with `kfm dataset new`."
         )
         return Verdict(gate="registry", reasons=(reason,))
+    if e.entry.retired is not None:
+        remedy = f"Remove `retired` from data/registry/{e.entry.dataset_id}.yml to bring it back."
+        return Verdict(gate="registry", reasons=(_no("registry.retired", f"The dataset is retired: {e.entry.retired}.", remedy),))
     return Verdict(gate="registry")
 
 
@@ -164,4 +191,30 @@ def withdrawn(e: Evidence) -> Verdict:
     return Verdict(gate="withdrawal")
 
 
-KERNEL_GATES: tuple[Gate, ...] = (registered, integrity, schema, licence, labels, books, withdrawn)
+def leak(e: Evidence) -> Verdict:
+    """Public bytes do not depend on what is withheld."""
+    if not e.private:
+        return Verdict(gate="leak", note="nothing is withheld")
+    if e.leak is None:
+        remedy = "Run the dataset again: the check is part of every run."
+        return Verdict(gate="leak", reasons=(_no("leak.unchecked", "Whether withheld values leak was not looked at.", remedy),))
+    return Verdict(gate="leak", reasons=e.leak, note=e.leak_note)
+
+
+def graph(e: Evidence) -> Verdict:
+    return Verdict(gate="graph", reasons=e.lineage, note="0 dangling references" if not e.lineage else "")
+
+
+def attestation(e: Evidence) -> Verdict:
+    return Verdict(gate="attestation", reasons=e.attestation, note=e.attestation_note)
+
+
+def policy(e: Evidence) -> Verdict:
+    if e.policy is None:
+        remedy = "`kfm init` writes the rules that are missing; `kfm policy check` looks at them."
+        return Verdict(gate="policy", reasons=(_no("policy.missing", "No policy was asked.", remedy),))
+    return Verdict(gate="policy", reasons=e.policy, note=e.policy_note)
+
+
+# The policy comes last: it reads the verdicts of all others.
+GATES: tuple[Gate, ...] = (registered, integrity, schema, quality, licence, labels, books, leak, graph, attestation, withdrawn, policy)

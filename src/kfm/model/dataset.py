@@ -7,8 +7,14 @@ import msgspec
 from kfm.model.ids import DATASET_ID_PATTERN, ID_PATTERN
 
 __all__ = [
+    "SENSITIVITIES",
+    "Aggregate",
     "Column",
     "DatasetEntry",
+    "Extent",
+    "Location",
+    "Quality",
+    "Release",
     "Source",
     "UpdaterConfig",
     "UpdaterSource",
@@ -18,6 +24,9 @@ __all__ = [
 DatasetId = Annotated[str, msgspec.Meta(pattern=f"^{DATASET_ID_PATTERN}$")]
 Identifier = Annotated[str, msgspec.Meta(pattern=f"^{ID_PATTERN}$")]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Sensitivity = Literal["public", "restricted", "sensitive-location", "aggregate-only"]
+SENSITIVITIES = ("public", "restricted", "sensitive-location", "aggregate-only")
 
 
 class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,6 +35,7 @@ class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     format: Literal[1] = 1
     store: str = "sqlite:///ledger/idempotency.sqlite"
     zones: str = "file:///data"
+    policy: Annotated[str, msgspec.Meta(pattern=r"^(embedded|opa:.+|http://.+)$")] = "embedded"  # opa:PATH of the binary; or a server
     allow_loopback: bool = False
     lease_seconds: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 15
 
@@ -45,9 +55,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `{since}`, `{until}` and `{partition}` in `url` are filled at run time; query fields whose value stays empty are left out.
     """
 
-    kind: Literal["http_file"] = "http_file"
-    url: Text
-    format: Literal["csv", "json", "geojson"]
+    kind: Literal["http_file", "join"] = "http_file"
+    url: str = ""  # http_file only
+    format: Literal["csv", "json", "geojson", "parquet"]  # parquet: join only
+    datasets: tuple[DatasetId, ...] = ()  # join only: the datasets whose newest records are joined
+    on: tuple[str, ...] = ()  # join only: the columns they have in common
     encoding: str | None = None  # None: a byte order mark or UTF-8
     hosts: tuple[str, ...] = ()  # beside the host of `url`, which is always allowed
     records: str | None = None  # JSON only: dotted path to the array of records; None: the document itself or its only array
@@ -58,22 +70,85 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     completeness: Annotated[int, msgspec.Meta(ge=0)] = 0  # fewer rows than this: PARTIAL, not promotable
 
 
+class Location(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which columns of a table say where a record is; GeoJSON needs none, its geometry does."""
+
+    latitude: Text
+    longitude: Text
+
+
+class Aggregate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Records become groups: one row per combination of `by` (and per H3 cell, when locations are generalised)."""
+
+    by: tuple[str, ...] = ()  # public columns; empty with H3: one row per cell
+    collect: tuple[str, ...] = ()  # columns whose distinct values a group lists, sorted
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How records that may not be shown become a version that may. Each part discharges one obligation."""
+
+    withhold: tuple[str, ...] = ()  # columns that never leave: exact places, names, identifiers
+    h3_resolution: Annotated[int, msgspec.Meta(ge=0, le=15)] | None = None  # discharges `generalise`
+    aggregate: Aggregate | None = None  # discharges `aggregate`
+    min_records: Annotated[int, msgspec.Meta(ge=1)] = 5  # k: a cell or group with fewer is not shown
+    min_area_km2: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # a cell smaller than this is refused
+
+
+class Extent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where and when the records may lie; what lies outside is a finding of the quality gate."""
+
+    bbox: tuple[float, float, float, float] | None = None  # west, south, east, north
+    start: str | None = None  # RFC 3339
+    end: str | None = None
+
+
+class Quality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Thresholds of the quality gate. Beyond a hard one promotion is denied; beyond a change it needs a person."""
+
+    min_rows: Annotated[int, msgspec.Meta(ge=0)] = 1
+    max_rows: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    max_null_share: dict[str, Share] = {}  # by column
+    valid_geometry: bool = True
+    max_row_change: Share | None = None  # against the last version; None: not looked at
+    max_null_change: Share | None = None  # of any column's share of nulls, in absolute terms
+
+
 class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`data/registry/<dataset_id>.yml`: one registered stream."""
 
     dataset_id: DatasetId
     title: Text
+    description: str = ""
+    owners: tuple[str, ...] = ()  # "Name" or "Name <address>"
+    custodian: str | None = None  # who answers for it; the publisher in catalogs
     licence: str | None = None  # an SPDX id; missing or NOASSERTION denies promotion
-    sensitivity: Literal["public", "restricted", "sensitive-location", "aggregate-only"] | None = None
+    rights: str | None = None  # attribution and terms, in words
+    licence_proof: str | None = None  # the file that shows the licence was given
+    sensitivity: Sensitivity | None = None
     policy_label: str | None = None
+    care_label: str | None = None  # the community's statement, e.g. "Restricted / By Request"
+    release: Release | None = None
+    location: Location | None = None
     source: Source
     business_key: tuple[str, ...] = ()
     schema: tuple[Column, ...] = ()  # empty: taken from the first capture
+    crs: Literal["OGC:CRS84", "EPSG:4326"] = "OGC:CRS84"
+    extent: Extent | None = None
+    time_zone: Text = "UTC"
+    cadence: str | None = None  # a cron line or a length of time
+    revisit: tuple[str, ...] = ()
+    freshness: str = "24h"
+    pool: Identifier = "default"
+    retention: str | None = None  # how long versions that are not official are kept; None: for ever
+    quality: Quality = Quality()
+    approvals: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0  # people who must approve each version
+    drivers: tuple[Identifier, ...] = ()  # who may read the bytes; empty: the reader of source.format
     merge: Literal["replace", "upsert", "partition"] = "replace"
     partitions: tuple[Identifier, ...] = ()
-    max_quarantined: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
+    max_quarantined: Share = 0.01
     pipeline_version: Text = "1.0.0"
-    description: str = ""
+    aliases: tuple[DatasetId, ...] = ()  # ids it had before
+    retired: str | None = None  # why it is no longer run
 
 
 class UpdaterSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

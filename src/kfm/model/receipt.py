@@ -6,7 +6,7 @@ import msgspec
 
 __all__ = ["IdempotencyState", "LogLine", "Receipt", "RunManifest", "RunRecord", "TelemetryEvent", "TraceLine", "ValidationReport"]
 
-Checksum = Annotated[str, msgspec.Meta(pattern=r"^(sha256:[0-9a-f]{64})?$")]
+Checksum = Annotated[str, msgspec.Meta(pattern=r"^((sha256|hmac-sha256):[0-9a-f]{64})?$")]  # hmac: a commitment to something private
 Hex = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
 Moment = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?Z$")]
 
@@ -113,6 +113,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True):
     time: tuple[Check, ...]
     licence: tuple[Check, ...]
     policy: tuple[Check, ...]
+    quality: tuple[Check, ...] = ()
 
 
 class ValidationReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -124,6 +125,7 @@ class ValidationReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     sections: Sections
     reasons: tuple[dict[str, str], ...]
     warnings: tuple[str, ...]
+    review: tuple[dict[str, str], ...] = ()
     dry_run: bool = False
 
 

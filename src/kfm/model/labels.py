@@ -1,0 +1,56 @@
+"""Labels are obligations: what must have happened to records before anyone may read what is made of them."""
+
+from collections.abc import Iterable
+
+from kfm.model.dataset import DatasetEntry
+
+__all__ = ["CARE_LABELS", "OBLIGATIONS", "discharged", "is_private", "obligations", "unknown_labels"]
+
+OBLIGATIONS: dict[str, tuple[str, ...]] = {  # sensitivity classes, and the policy labels of the same names
+    "public": (),
+    "aggregate-only": ("aggregate",),
+    "sensitive-location": ("generalise",),
+    "restricted": ("aggregate", "generalise", "grant"),
+}
+CARE_LABELS: dict[str, tuple[str, ...]] = {  # the community's statement; compared without case
+    "open": (),
+    "attribution": (),
+    "generalised only": ("generalise",),
+    "restricted / by request": ("grant",),
+    "restricted": ("aggregate", "generalise", "grant"),
+}
+
+
+def obligations(entries: Iterable[DatasetEntry]) -> tuple[str, ...]:
+    """The union over a dataset and everything it is made from; the strictest label of each decides."""
+    found: set[str] = set()
+    for entry in entries:
+        found |= set(OBLIGATIONS.get(entry.sensitivity or "", ()))
+        found |= set(OBLIGATIONS.get(entry.policy_label or "", ()))
+        found |= set(CARE_LABELS.get((entry.care_label or "").lower(), ()))
+    return tuple(sorted(found))
+
+
+def discharged(entry: DatasetEntry) -> tuple[str, ...]:
+    """What the registered release does away with; each of its parts exactly one obligation."""
+    release = entry.release
+    if release is None:
+        return ()
+    parts = (("aggregate", release.aggregate is not None), ("generalise", release.h3_resolution is not None))
+    return tuple(name for name, there in parts if there)
+
+
+def is_private(entries: Iterable[DatasetEntry]) -> bool:
+    """Whether records themselves must stay on the restricted side: sealed at rest, named in public by commitments only."""
+    listed = list(entries)
+    return bool(obligations(listed)) or any(e.release is not None and e.release.withhold for e in listed)
+
+
+def unknown_labels(entry: DatasetEntry) -> list[tuple[str, str]]:
+    """(field, value) of every label that has no meaning here; nothing is published under one."""
+    found = []
+    if entry.policy_label and entry.policy_label not in OBLIGATIONS:
+        found.append(("policy_label", entry.policy_label))
+    if entry.care_label and entry.care_label.lower() not in CARE_LABELS:
+        found.append(("care_label", entry.care_label))
+    return found

@@ -1,0 +1,11 @@
+"""The files of a version: data artifacts, and the records that lie beside them."""
+
+__all__ = ["ATTESTATION", "RECORDS", "is_record"]
+
+ATTESTATION = "attestation.json"
+RECORDS = (ATTESTATION, "dcat.json", "stac.json", "version.json")  # listed in checksums.sha256, not part of the version's id
+
+
+def is_record(path: str) -> bool:
+    """Whether a file of a version folder is a record, not data."""
+    return path in RECORDS
