@@ -4,6 +4,10 @@ import hashlib
 import json
 import os
 import shutil
+import socket
+import subprocess
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,3 +81,55 @@ def kfm(ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch, capsy
         return Said(code, said.out, said.err)
 
     return call
+
+
+TOOLS = {  # name -> what `go install` makes it from
+    "opa": "github.com/open-policy-agent/opa@v1.22.0",
+    "conftest": "github.com/open-policy-agent/conftest@v0.71.1",
+}
+
+
+def go_tool(name: str) -> Path:
+    """A tool built once from its pinned source and kept; what cannot be had is a failure in CI and `not run` elsewhere."""
+    folder = Path.home() / ".cache" / "kfm" / "bin" / f"{name}@{TOOLS[name].partition('@')[2]}"
+    if not (folder / name).exists():
+        need_tool("go")
+        environment = {**os.environ, "GOBIN": str(folder), "GOFLAGS": "-mod=mod"}
+        done = subprocess.run(["go", "install", TOOLS[name]], env=environment, capture_output=True, text=True, timeout=1200, check=False)
+        if done.returncode:
+            reason = f"not run: {name} could not be built: {done.stderr[-300:]}"
+            if os.environ.get("KFM_REQUIRE_SERVICES") == "1":
+                pytest.fail(reason)
+            pytest.skip(reason)
+    return folder / name
+
+
+@pytest.fixture(scope="session")
+def opa_binary() -> Path:
+    return go_tool("opa")
+
+
+@pytest.fixture(scope="session")
+def conftest_binary() -> Path:
+    return go_tool("conftest")
+
+
+@pytest.fixture(scope="session")
+def opa_server(opa_binary: Path) -> Iterator[str]:
+    """The address of an OPA server on loopback that ends with the session."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    command = [str(opa_binary), "run", "--server", "--disable-telemetry", "--log-level", "error", "--addr", url.removeprefix("http://")]
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(300):
+            try:
+                with urllib.request.urlopen(f"{url}/health", timeout=5):
+                    break
+            except OSError:
+                assert server.poll() is None, "the OPA server ended"
+                time.sleep(0.1)
+        yield url
+    finally:
+        server.kill()
+        server.wait()

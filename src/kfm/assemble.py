@@ -1,57 +1,62 @@
-"""assemble: base version + the part, by the registry's merge rule, into a judged candidate."""
+"""assemble: base version + the part, by the registry's merge rule, into a judged candidate with all its evidence."""
 
 from collections.abc import Generator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kfm import canonical
+from kfm.catalog.base import prov_path
 from kfm.channel import version_kept_out, withdrawn_by
 from kfm.claim import keep_head_key
 from kfm.clock import rfc3339
-from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
-from kfm.errors import Fenced, IntegrityError, StepFailed
-from kfm.gates.base import Evidence, judge_all
+from kfm.connectors.base import TransformResult
+from kfm.errors import Fenced, IntegrityError
+from kfm.judge import attested, catalog_reasons, described_candidate, evidence_of, judge
 from kfm.model import ids
-from kfm.raw import parse_checksums
-from kfm.store.base import Generation, LedgerRow, Token
+from kfm.model.ledger import Generation, LedgerRow, Token
+from kfm.model.version import is_record
+from kfm.proposal import needed, proposal_path
+from kfm.receipts import run_files
+from kfm.records import prov_record, version_records
+from kfm.release import Tables, merge_tables, open_table, suppress_rules, tables_of
 from kfm.wal import Wal
 from kfm.world import Outcome, World
+from kfm.zones.base import hash_file, room
 
 if TYPE_CHECKING:
     from kfm.update import Steps, _Update
 
-__all__ = ["assemble", "candidate_path", "evidence_of", "judge"]
+__all__ = ["assemble", "judge_candidate"]
 
 
 def assemble(work: "_Update", wal: Wal, result: TransformResult) -> "Steps":
     """From a durable part to PROPOSED or REJECTED, under the lease of the dataset."""
-    world, target = work.world, work.target
+    world = work.world
     token = yield from _dataset_lease(work)
     wal.tokens = (work.token, token)
     head = _pin(work, wal)
     yield "assemble pinned"
-    base = wal.payload("pin")["base_version"]
-    artifacts, result = _merged(work, wal, result, base)
-    full = ids.version_digest({p: a["digest"] for p, a in artifacts.items()}, target.transform_hash, target.pipeline_version)
-    candidate = {
-        "run_id": wal.run.run_id,
-        "dataset_id": target.dataset_id,
-        "base_generation": wal.payload("pin")["base_generation"],
-        "base_version": base,
-        "version_id": ids.version_id(full),
-        "version_digest": full,
-        "transform_hash": target.transform_hash,
-        "updater_version": target.pipeline_version,
-        "artifacts": artifacts,
-        "content_id": result.content_id,
-        "books": msgspec.to_builtins(result.books),
-        "schema": msgspec.to_builtins(result.schema),
-    }
-    _write_candidate(work, wal, candidate)
+    pin = wal.payload("pin")
+    tables = tables_of(work, wal, result, pin["base_version"], head.suppressed)
+    candidate = _candidate(work, wal, tables, pin)
+    row = msgspec.structs.replace(
+        wal.run,
+        version_id=candidate["version_id"],
+        version_digest=candidate["version_digest"],
+        content_id=candidate["content_id"],
+        pinned=pin["base_generation"],
+    )
+    files = _write_candidate(work, row, candidate)
     yield "candidate written"
-    verdicts = judge(world, target.dataset_id, candidate, withdrawn_by(head, wal.run, candidate["version_id"]))
-    return _propose(work, wal, candidate, verdicts, result)
+    leak = _leaks(work, tables, candidate, head)
+    verdicts = msgspec.to_builtins(judge_candidate(world, row, candidate, files, leak, head))
+    judged = _judgement(work, candidate, verdicts)
+    proposal = _write_proposal(work, wal, row, candidate, judged, files, leak)
+    yield "proposal written"
+    wal.done("EXECUTE", "assemble", {**judged, "proposal": proposal})
+    return _propose(work, wal, candidate, verdicts, tables)
 
 
 def _dataset_lease(work: "_Update") -> Generator[str, None, Token]:
@@ -84,11 +89,13 @@ def _pin(work: "_Update", wal: Wal) -> Generation:
             raise Fenced(f"Run {wal.run.run_id} was closed by another.", expected="it to be CLAIMED", remedy="Run the command again.")
         head = channel.head(tx)
         if wal.state("pin") is None:
+            number = tx.index.new_proposal(wal.run.run_id)
+            part = wal.payload("transform")["part"]
             wal.make(
                 "PLAN",
                 "pin",
                 "DONE",
-                {"base_generation": head.generation, "base_version": head.version_id, "part": wal.payload("transform")["part"]},
+                {"base_generation": head.generation, "base_version": head.version_id, "part": part, "proposal": number},
             )
             wal.make("EXECUTE", "assemble", "IN_PROGRESS", {})
             wal.run = tx.runs.move(wal.run.run_id, "CLAIMED", pinned=head.generation)
@@ -100,151 +107,204 @@ def _pin(work: "_Update", wal: Wal) -> Generation:
     return pinned
 
 
-def _merged(work: "_Update", wal: Wal, result: TransformResult, base: str | None) -> tuple[dict[str, dict[str, Any]], TransformResult]:
-    """Artifact path -> {digest, size, from}: where its bytes lie until they are promoted."""
-    from kfm.update import part_folder
-
-    world, target = work.world, work.target
-    part = wal.payload("transform")
-    source = f"{part_folder(target.dataset_id, part['part'])}/{part['artifact']}"
-    stored = world.data.stat(source)
-    if stored is None or stored.digest != part["part"]:
-        raise IntegrityError(f"{source} is damaged.", expected=part["part"], remedy="Run again: the part is made anew from its capture.")
-    own = {target.artifact: {"digest": stored.digest, "size": stored.size, "from": source}}
-    merge = target.entry.merge
-    if merge == "replace" and target.win:
-        merge = "upsert"  # a window is a piece of the whole, never the whole
-        if not target.entry.business_key and base is not None:
-            raise StepFailed(
-                f"{target.dataset_id} has no business key, so the rows of a window cannot find their places.",
-                expected="business_key in the registry entry",
-                remedy="Add it, or run without --window.",
-            )
-    if base is None or merge == "replace":
-        return own, result
-    kept = {
-        name: {"digest": digest, "size": 0, "from": f"processed/{target.dataset_id}/{base}/{name}"}
-        for name, digest in parse_checksums(world.data.read(f"processed/{target.dataset_id}/{base}/checksums.sha256")).items()
+def _candidate(work: "_Update", wal: Wal, tables: Tables, pin: Mapping[str, Any]) -> dict[str, Any]:
+    target, release = work.target, work.target.entry.release
+    return {
+        "run_id": wal.run.run_id,
+        "dataset_id": target.dataset_id,
+        "proposal": pin["proposal"],
+        "base_generation": pin["base_generation"],
+        "base_version": pin["base_version"],
+        "transform_hash": target.transform_hash,
+        "updater_version": target.pipeline_version,
+        "spec_hash": target.spec_hash,
+        "policy_digest": work.world.policy_digest,
+        "precise": tables.precise,
+        "books": msgspec.to_builtins(tables.books),
+        "released": msgspec.to_builtins(tables.released) if tables.released is not None else None,
+        "h3_resolution": release.h3_resolution if release is not None else None,
+        **_facts_of(target, tables.result, tables.artifacts),
     }
-    if merge == "partition":
-        return {**kept, **own}, result
-    return _upserted(work, own, kept, result)
 
 
-def _upserted(
-    work: "_Update", own: Mapping[str, dict[str, Any]], kept: dict[str, dict[str, Any]], result: TransformResult
-) -> tuple[dict[str, dict[str, Any]], TransformResult]:
-    """Rows of the base whose key the part does not have, then the rows of the part."""
-    from kfm.update import part_folder
-    from kfm.zones.base import hash_file
+def _write_candidate(work: "_Update", row: LedgerRow, candidate: dict[str, Any]) -> dict[str, str]:
+    """candidate.json, the records of the version and the PROV of the run; returns path below the proposal -> digest."""
+    world, entry = work.world, work.target.entry
+    files = version_records(world, entry, candidate, msgspec.json.decode(row.source_metadata))
+    files |= {"candidate.json": canonical.dumps(candidate) + b"\n", "prov.json": prov_record(world, entry, row, candidate)}
+    for name, content in files.items():
+        path = proposal_path(row.dataset_id, row.run_id, name)
+        if not world.data.create(path, content) and world.data.read(path) != content:
+            raise IntegrityError(
+                f"Run {row.run_id} would yield a second version when resumed: {name} differs.",
+                expected="the candidate of its first attempt",
+                remedy="A step is not repeatable: `kfm drill` names it.",
+            )
+    return {name: ids.digest(content) for name, content in files.items()}
 
-    world, target = work.world, work.target
-    name = target.artifact
-    if name not in kept:
-        return {**kept, **own}, result
-    since, _, until = target.win.partition("/")
-    job = TransformJob(
-        kind="merge",
-        dataset_id=target.dataset_id,
-        format=target.entry.source.format,
-        inputs=(
-            InputFile(source_id="base", path=str(world.data.local(kept[name]["from"]).absolute()), digest=kept[name]["digest"]),
-            InputFile(source_id="part", path=str(world.data.local(own[name]["from"]).absolute()), digest=own[name]["digest"]),
-        ),
-        schema=result.schema,
-        business_key=target.entry.business_key,
-        time_column=target.entry.source.time_column,
-        since=since or None,
-        until=until or None,
-        artifact=name,
-    )
+
+def _leaks(work: "_Update", tables: Tables, candidate: Mapping[str, Any], head: Generation) -> list[dict[str, str]] | None:
+    """What withheld values do to public bytes; None when nothing is withheld, or nothing is released."""
+    world, target, captured = work.world, work.target, work.captured
+    if not work.private or tables.released is None or captured is None:
+        return None
+    from kfm.leak import look_for_leaks  # private datasets only
+
+    rules = suppress_rules(world, target.dataset_id, head.suppressed)
+
+    def merge(part: Path, result: TransformResult, scratch: Path) -> tuple[Path, TransformResult]:
+        if tables.base is None:
+            return part, result
+        base = open_table(world, target.dataset_id, tables.base, room(scratch, "base"))
+        merged = merge_tables(world, target, (base, ""), (part, ""), result, room(scratch, "merged"))
+        return scratch / "merged" / target.artifact, merged
+
+    def render(path: Path, result: TransformResult) -> dict[str, bytes]:
+        stored = hash_file(path)
+        artifacts = {target.artifact: {"digest": stored.digest, "size": stored.size, "rows": result.rows, "from": ""}}
+        facts = {**candidate, **_facts_of(target, result, artifacts)}
+        made = version_records(world, target.entry, facts, [])
+        return {name: content for name, content in made.items() if name != "attestation.json"}
+
     with world.data.scratch() as scratch:
-        merged = world.merge(job, scratch, None)
-        digest = hash_file(scratch / name).digest
-        path = f"{part_folder(target.dataset_id, digest)}/{name}"
-        world.publish(work.log).write_file(path, scratch / name)
-    stored = world.data.stat(path)
-    books = Books(
-        read=result.books.read,
-        written=result.books.written - merged.books.unchanged,
-        unchanged=merged.books.unchanged,
-        quarantined=result.books.quarantined,
-        dropped=result.books.dropped,
-    )
-    size = stored.size if stored is not None else 0
-    return {**kept, name: {"digest": digest, "size": size, "from": path}}, msgspec.structs.replace(merged, books=books)
+        inputs = {s["source_id"]: (path, s["digest"]) for path, s in zip(_plain_files(work, scratch), captured.sources)}
+        released = tables.artifacts[target.artifact]["digest"]
+        return look_for_leaks(world, target, inputs, rules, merge=merge, render=render, released=released)
 
 
-def _write_candidate(work: "_Update", wal: Wal, candidate: dict[str, Any]) -> None:
-    path = candidate_path(work.target.dataset_id, wal.run.run_id)
-    content = canonical.dumps(candidate) + b"\n"
-    if not work.world.data.create(path, content) and work.world.data.read(path) != content:
-        raise IntegrityError(
-            f"Run {wal.run.run_id} would yield a second version when resumed.",
-            expected="the candidate of its first attempt",
-            remedy="A step is not repeatable: `kfm drill` names it.",
-        )
+def _facts_of(target: Any, result: TransformResult, artifacts: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of a candidate that follow from its table."""
+    full = ids.version_digest({p: a["digest"] for p, a in artifacts.items()}, target.transform_hash, target.pipeline_version)
+    time = result.profile.get(target.entry.source.time_column or "")
+    return {
+        "version_id": ids.version_id(full),
+        "version_digest": full,
+        "artifacts": dict(artifacts),
+        "content_id": result.content_id,
+        "schema": msgspec.to_builtins(result.schema),
+        "profile": msgspec.to_builtins(result.profile),
+        "bbox": list(result.bbox) if result.bbox else None,
+        "interval": [time.min, time.max] if time is not None and time.min and time.max else None,
+        "steps": [dict(s) for s in result.steps],
+    }
 
 
-def candidate_path(dataset_id: str, run_id: str) -> str:
-    return f"work/{dataset_id}/proposals/{run_id}/candidate.json"
+def _plain_files(work: "_Update", scratch: Path) -> list[Path]:
+    """The captured files as they came."""
+    from kfm.capture import captured_file
+
+    assert work.captured is not None
+    found = []
+    for name in work.captured.files:
+        path = captured_file(work.world, work.target.dataset_id, work.captured.capture_id, name, scratch)
+        if path is None:
+            raise IntegrityError(f"The capture {work.captured.capture_id} is gone.", expected=name, remedy="Run again: it is fetched anew.")
+        found.append(path)
+    return found
 
 
-def evidence_of(world: World, dataset_id: str, candidate: Mapping[str, Any], suppressed: str | None) -> Evidence:
-    """What the gates look at: the registry as it is now, and the bytes as they are now."""
-    entry = world.registry(dataset_id)
+def judge_candidate(
+    world: World,
+    row: LedgerRow,
+    candidate: Mapping[str, Any],
+    files: Mapping[str, str],
+    leak: list[dict[str, str]] | None,
+    head: Generation,
+    approvals: tuple[int, int] = (0, 0),
+) -> list[Any]:
+    """Every verdict on current policy and labels. Damaged bytes are no denial to be remembered: they raise `IntegrityError`."""
     found: dict[str, str | None] = {}
     for path, artifact in candidate["artifacts"].items():
         stored = world.data.stat(artifact["from"])
         found[path] = stored.digest if stored is not None else None
-    rows = candidate["books"].get("written", 0) + candidate["books"].get("unchanged", 0)
-    return Evidence(
-        entry=entry,
-        expected={p: a["digest"] for p, a in candidate["artifacts"].items()},
-        found=found,
-        schema=tuple(candidate["schema"]),
-        books=dict(candidate["books"]),
-        partial=entry is not None and rows < entry.source.completeness,
-        suppressed=suppressed,
-        rows=rows,
-    )
-
-
-def judge(world: World, dataset_id: str, candidate: Mapping[str, Any], suppressed: str | None) -> list[dict[str, Any]]:
-    """Every verdict. Damaged bytes are no denial to be remembered: they raise `IntegrityError`."""
-    evidence = evidence_of(world, dataset_id, candidate, suppressed)
-    for path, digest in evidence.expected.items():
-        if evidence.found[path] != digest:
+        if found[path] != artifact["digest"]:
             raise IntegrityError(
-                f"{candidate['artifacts'][path]['from']} is {'damaged' if evidence.found[path] else 'missing'}.",
-                expected=digest,
+                f"{artifact['from']} is {'damaged' if stored is not None else 'missing'}.",
+                expected=artifact["digest"],
                 remedy="Restore the file from a backup (`kfm verify` lists what is damaged), then run again.",
             )
-    verdicts = judge_all(world.gates, evidence)
-    found: list[dict[str, Any]] = msgspec.to_builtins(verdicts)
-    return found
+
+    def read(name: str) -> bytes:
+        return world.data.read(proposal_path(row.dataset_id, row.run_id, name))
+
+    listed = {p: a["digest"] for p, a in candidate["artifacts"].items()} | {p: d for p, d in files.items() if is_record(p)}
+    signed, note = attested(world, read, listed)
+    described = described_candidate(world, candidate, head, row.timestamp)
+    prov = read("prov.json") if world.data.exists(proposal_path(row.dataset_id, row.run_id, "prov.json")) else None
+    catalog = catalog_reasons(world, described, prov_path(row.dataset_id, row.run_id), prov, listed) if described is not None else []
+    before = head.version_id if head.version_id != candidate["version_id"] else None
+    evidence = evidence_of(
+        world,
+        candidate,
+        found=found,
+        before=before,
+        suppressed=withdrawn_by(head, row, candidate["version_id"]),
+        leak=leak,
+        catalog=catalog,
+        attestation=signed,
+        attestation_note=note,
+    )
+    return judge(world, evidence, candidate, approvals)
 
 
-def _propose(work: "_Update", wal: Wal, candidate: dict[str, Any], verdicts: list[dict[str, Any]], result: TransformResult) -> Outcome:
-    """PROPOSED with its promote job, or REJECTED; ack; both leases free: one transaction."""
+def _judgement(work: "_Update", candidate: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the journal and the run's records say of the judgement."""
+    target = work.target
+    business = [target.dataset_id, target.partition, target.win]
+    artifacts = candidate["artifacts"]
+    return {
+        "artifacts": artifacts,
+        "verdicts": verdicts,
+        "output_keys": [ids.output_key(target.updater_id, target.pipeline_version, business, a["digest"]) for a in artifacts.values()],
+        "licence": target.entry.licence,
+        "labels": {k: getattr(target.entry, k) for k in ("sensitivity", "policy_label", "care_label")},
+        "steps": candidate["steps"],
+        "profile": candidate["profile"],
+        "rows": {p: a["rows"] for p, a in artifacts.items()},
+    }
+
+
+def _write_proposal(
+    work: "_Update",
+    wal: Wal,
+    row: LedgerRow,
+    candidate: Mapping[str, Any],
+    judged: dict[str, Any],
+    files: Mapping[str, str],
+    leak: list[dict[str, str]] | None,
+) -> str:
+    """proposal.json: everything an approval speaks of, by digest. Returns its own digest."""
+    world = work.world
+    receipts = run_files(world, row, wal.records, judged)
+    proposal = {
+        "proposal": candidate["proposal"],
+        "run_id": row.run_id,
+        "dataset_id": row.dataset_id,
+        "version_id": row.version_id,
+        "version_digest": row.version_digest,
+        "base_generation": row.pinned,
+        "policy_digest": world.policy_digest,
+        "labels": judged["labels"],
+        "files": dict(files),
+        "receipts": receipts,
+        "verdicts": judged["verdicts"],
+        "leak": leak,
+        "approvals": needed(world, row.dataset_id, judged["verdicts"]),
+    }
+    content = canonical.dumps(proposal) + b"\n"
+    path = proposal_path(row.dataset_id, row.run_id)
+    if not world.data.create(path, content) and world.data.read(path) != content:
+        # Policy or labels changed between two attempts: nobody has seen the first judgement, so the newest stands.
+        world.data.replace(path, content)
+    return ids.digest(content)
+
+
+def _propose(work: "_Update", wal: Wal, candidate: dict[str, Any], verdicts: list[dict[str, Any]], tables: Tables) -> Outcome:
+    """PROPOSED (with its promote job when no person is asked) or REJECTED; ack; both leases free: one transaction."""
     world, target = work.world, work.target
     channel = world.channel(target.dataset_id)
-    reasons = [r for v in verdicts for r in v["reasons"]]
-    output_keys = [
-        ids.output_key(target.updater_id, target.pipeline_version, [target.dataset_id, target.partition, target.win], a["digest"])
-        for a in candidate["artifacts"].values()
-    ]
-    wal.done(
-        "EXECUTE",
-        "assemble",
-        {
-            "artifacts": candidate["artifacts"],
-            "verdicts": verdicts,
-            "output_keys": output_keys,
-            "licence": target.entry.licence,
-            "labels": {"sensitivity": target.entry.sensitivity, "policy_label": target.entry.policy_label},
-        },
-    )
+    reasons = [r for v in verdicts for r in v.get("reasons", ())]
+    waits = needed(world, target.dataset_id, verdicts)
     facts = {"version_id": candidate["version_id"], "version_digest": candidate["version_digest"], "content_id": candidate["content_id"]}
     now = rfc3339(world.clock.now())
 
@@ -272,11 +332,11 @@ def _propose(work: "_Update", wal: Wal, candidate: dict[str, Any], verdicts: lis
                 keep_head_key(tx, target, work.captured, str(head.version_id), now)
         elif reasons:
             row = tx.runs.move(
-                wal.run.run_id, "CLAIMED", state="REJECTED", reason="; ".join(r["code"] for r in reasons), ended_at=now,
+                wal.run.run_id, "CLAIMED", state="REJECTED", reason="; ".join(dict.fromkeys(r["code"] for r in reasons)), ended_at=now,
                 error_count=len(reasons), latency_ms=work.elapsed_ms(), **facts,
             )  # fmt: skip
         else:
-            row = tx.runs.move(wal.run.run_id, "CLAIMED", state="PROPOSED", promo=1, **facts)
+            row = tx.runs.move(wal.run.run_id, "CLAIMED", state="PROPOSED", promo=int(not waits and not world.propose_only), **facts)
         tx.jobs.ack(target.dataset_id, target.partition, target.win)
         tx.leases.release(*wal.tokens)
         return row, again[0] if again else ""
@@ -290,7 +350,7 @@ def _propose(work: "_Update", wal: Wal, candidate: dict[str, Any], verdicts: lis
         output=candidate["version_digest"],
         version_id=row.version_id,
     )
-    return _told(work, row, reasons, result)
+    return _told(work, row, verdicts, tables, candidate["proposal"], waits)
 
 
 def _nothing_new(tx: Any, head: Generation, run: LedgerRow, candidate: Mapping[str, Any]) -> tuple[str, bool] | None:
@@ -306,18 +366,30 @@ def _nothing_new(tx: Any, head: Generation, run: LedgerRow, candidate: Mapping[s
     return ("re-encoded, 0 rows changed", True) if same else None
 
 
-def _told(work: "_Update", row: LedgerRow, reasons: list[dict[str, Any]], result: TransformResult) -> Outcome:
-    """Say how it went; a proposal goes on to promote, everything else ends here."""
+def _told(work: "_Update", row: LedgerRow, verdicts: list[dict[str, Any]], tables: Tables, proposal: int, waits: int) -> Outcome:
+    """Say how it went; a proposal goes on to promote or waits for people, everything else ends here."""
     from kfm.receipts import finish
 
-    numbers: dict[str, Any] = {"rows_read": row.rows_read, "rows_written": row.rows_written, "quarantined": result.books.quarantined}
+    reasons = [r for v in verdicts for r in v.get("reasons", ())]
+    numbers: dict[str, Any] = {"proposal": proposal}
+    if not work.private:
+        numbers |= {"rows_read": row.rows_read, "rows_written": row.rows_written, "quarantined": tables.books.quarantined}
     if row.state == "PROPOSED":
-        work.log.say("version.proposed", stage="publish", version_id=row.version_id)
-        return work.outcome("PROPOSED", version_id=row.version_id, **numbers)
+        work.log.say("version.proposed", stage="publish", version_id=row.version_id, proposal=proposal)
+        if not waits:
+            code = 7 if work.world.propose_only else 0
+            return work.outcome("PROPOSED", exit_code=code, version_id=row.version_id, remedy=f"kfm promote {proposal}", **numbers)
+        asked = [r for v in verdicts for r in v.get("review", ())]
+        if asked:
+            work.log.say("review.requested", stage="publish", level="warning", proposal=proposal, reasons=[r["code"] for r in asked])
+        why = "; ".join(r["message"] for r in asked) or f"{waits} approvals are needed"
+        with work.world.ended():
+            work._close_log("PROPOSED", why)
+        return work.outcome("PROPOSED", why, exit_code=7, version_id=row.version_id, remedy=f"kfm review {proposal}", **numbers)
     level = "error" if row.state == "REJECTED" else "info"
     with work.world.ended():
         finish(work.world, row.run_id)
-        work._close_log(row.state, row.reason, level=level, reasons=reasons)
+        work._close_log(row.state, row.reason, level=level, reasons=[r["code"] for r in reasons] if work.private else reasons)
     remedy = reasons[0]["remedy"] if reasons else ""
     plain = tuple({k: str(v) for k, v in r.items()} for r in reasons)
     code = {"REJECTED": 3}.get(row.state, 0)

@@ -7,7 +7,10 @@ from typing import Any
 
 import msgspec
 
+from kfm import canonical
 from kfm.clock import rfc3339
+from kfm.commitments import SEALED
+from kfm.derive import PREFIX, fetch_table
 from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import canonical_url, expand_url, parse_url
 from kfm.model import ids
@@ -16,8 +19,9 @@ from kfm.model.plan import SourceRef
 from kfm.model.window import seconds
 from kfm.runlog import RunLog
 from kfm.world import Target, World
+from kfm.zones.base import hash_file
 
-__all__ = ["Captured", "canonical_url_of", "look", "replay_capture", "source_refs"]
+__all__ = ["Captured", "canonical_url_of", "capture_name", "captured_file", "look", "replay_capture", "source_refs"]
 
 
 @dataclass(frozen=True)
@@ -31,16 +35,20 @@ class Captured:
     etag: str
     unchanged: bool  # upstream answered 304 to the head's validator
     full: bool
+    capture_id: str = ""
     replayed: bool = False  # from an earlier capture: good for resuming that run, never for a new one
 
-    @property
-    def capture_id(self) -> str:
-        return ids.capture_id({name: s["digest"] for name, s in zip(self.files, self.sources)})
+
+def capture_name(world: World, dataset_id: str, files: dict[str, str]) -> str:
+    """The capture's id: by content, and for private content by a commitment to it."""
+    if not world.is_private(dataset_id):
+        return ids.capture_id(files)
+    return "c" + world.stand_in(dataset_id, canonical.dumps(files).decode())[-64:][:32]
 
 
 def canonical_url_of(template: str) -> str:
     """The registered address; a template with placeholders is recorded as it is registered."""
-    return template if "{" in template else canonical_url(template)
+    return template if "{" in template or template.startswith(PREFIX) else canonical_url(template)
 
 
 def look(world: World, target: Target, log: RunLog, scratch: Path, *, conditional: bool) -> Captured:
@@ -59,11 +67,11 @@ def look(world: World, target: Target, log: RunLog, scratch: Path, *, conditiona
         answers.append(_fetch(world, target, log, source, scratch / name, etag))
         files[name] = scratch / name
     if etags and key is not None and all(a.status == 304 for a in answers):
-        return _captured(target, answers, files, key)
+        return _captured(world, target, answers, files, key)
     for number, source in enumerate(target.sources):
         if answers[number].status == 304:  # some sources moved: the whole input is needed
             answers[number] = _fetch(world, target, log, source, list(files.values())[number], None)
-    captured = _captured(target, answers, files, None)
+    captured = _captured(world, target, answers, files, None)
     if key is not None and captured.etag and captured.etag == key.etag and captured.input_hash != key.input_hash:
         _distrust(world, target, log, captured)
     return captured
@@ -77,6 +85,10 @@ def _last_seen(tx: Any, target: Target) -> tuple[HeadKey | None, Generation | No
 
 def _fetch(world: World, target: Target, log: RunLog, source: dict[str, str], into: Path, etag: str | None) -> Fetched:
     spec = target.entry.source
+    if source["url"].startswith(PREFIX):
+        answer = fetch_table(world, source["url"], etag, into)
+        log.say("source.answered", stage="watch", source_id=source["source_id"], status=answer.status, etag=answer.etag, bytes=answer.size)
+        return answer
     since, _, until = target.win.partition("/")
     url = expand_url(source["url"], since or None, until or None, target.partition or None)
     hosts = tuple(sorted({parse_url(url).host, *(h.lower() for h in spec.hosts)}))
@@ -100,7 +112,7 @@ def _recheck_due(world: World, target: Target, key: HeadKey) -> bool:
     return not 0 <= age < every  # a clock that went back is no reason to trust a validator longer
 
 
-def _captured(target: Target, answers: list[Fetched], files: dict[str, Path], known: HeadKey | None) -> Captured:
+def _captured(world: World, target: Target, answers: list[Fetched], files: dict[str, Path], known: HeadKey | None) -> Captured:
     urls = [canonical_url_of(s["url"]) for s in target.sources]
     etags = msgspec.json.decode(known.etag) if known is not None and known.etag else [a.etag or "" for a in answers]
     sources = tuple(
@@ -126,6 +138,7 @@ def _captured(target: Target, answers: list[Fetched], files: dict[str, Path], kn
         etag=msgspec.json.encode(etags).decode() if all(etags) else "",
         unchanged=known is not None,
         full=known is None,
+        capture_id=capture_name(world, target.dataset_id, {n: s["digest"] for n, s in zip(files, sources)}) if known is None else "",
     )
 
 
@@ -144,21 +157,20 @@ def source_refs(target: Target, captured: Captured) -> tuple[SourceRef, ...]:
     )
 
 
-def replay_capture(world: World, row: LedgerRow) -> Captured | None:
+def replay_capture(world: World, row: LedgerRow, scratch: Path) -> Captured | None:
     """The capture of an unfinished run, if its bytes are whole: resuming needs no network."""
     sources = msgspec.json.decode(row.source_metadata)
     entry = world.registry(row.dataset_id)
     if entry is None or not sources or not sources[0].get("digest"):
         return None
     names = [f"{s['source_id']}.{entry.source.format}" for s in sources]
-    capture = ids.capture_id({n: s["digest"] for n, s in zip(names, sources)})
+    capture = capture_name(world, row.dataset_id, {n: s["digest"] for n, s in zip(names, sources)})
     files = {}
     for name, source in zip(names, sources):
-        path = f"raw/{row.dataset_id}/captures/{capture}/{name}"
-        stored = world.data.stat(path)
-        if stored is None or stored.digest != source["digest"]:
+        found = captured_file(world, row.dataset_id, capture, name, scratch)
+        if found is None or hash_file(found).digest != source["digest"]:
             return None
-        files[name] = world.data.local(path)
+        files[name] = found
     etags = [s["etag"] or "" for s in sources]
     return Captured(
         sources=tuple(sources),
@@ -168,5 +180,17 @@ def replay_capture(world: World, row: LedgerRow) -> Captured | None:
         etag=msgspec.json.encode(etags).decode() if all(etags) else "",
         unchanged=False,
         full=True,
+        capture_id=capture,
         replayed=True,
     )
+
+
+def captured_file(world: World, dataset_id: str, capture_id: str, name: str, scratch: Path) -> Path | None:
+    """The bytes of a captured file as they came: in place, or unsealed into `scratch`; None when they are not there."""
+    path = f"raw/{dataset_id}/captures/{capture_id}/{name}"
+    if world.data.exists(path):
+        return world.data.local(path)
+    if world.vaults is None or not world.data.exists(path + SEALED):
+        return None
+    world.vaults.unseal(dataset_id, world.data.local(path + SEALED), scratch / name)
+    return scratch / name

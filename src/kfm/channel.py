@@ -95,13 +95,20 @@ class Channel:
             target = tx.index.generation_of_version(self.dataset_id, found.version_id) if found.version_id else None
             kept = {} if target is None else dict(target.contents)
             if found.kind == "withdraw":
-                kept = {k: v for k, v in before.contents.items() if k not in {rule.get("content") for rule in found.suppress}}
+                whole = {rule.get("content") for rule in found.suppress}
+                kept = {k: v for k, v in before.contents.items() if k not in whole}
             left = {k: v for k, v in before.contents.items() if kept.get(k) != v}
             into, key_of = (suppressed, _input_key) if found.kind == "withdraw" else (held, _hold_key)
             into.update({key_of(k, v): str(number) for k, v in left.items()})
             if before.version_id and before.version_id != found.version_id:
                 into[before.version_id] = str(number)
             contents = kept
+            for rule in found.suppress:
+                if "commitment" in rule:  # records or an area: what was official before may hold them, so nothing of it comes back
+                    contents = dict(before.contents)
+                    suppressed[f"rule\n{rule['commitment']}"] = str(number)
+                    earlier = {g.version_id for g in tx.index.generations(self.dataset_id)} | {before.version_id}
+                    suppressed.update({v: str(number) for v in earlier if v is not None and v != found.version_id})
         row = Generation(
             dataset_id=self.dataset_id,
             generation=number,

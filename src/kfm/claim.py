@@ -9,7 +9,7 @@ from kfm import canonical
 from kfm.capture import Captured, canonical_url_of
 from kfm.channel import EMPTY, content_key, kept_out
 from kfm.clock import rfc3339
-from kfm.errors import StepFailed
+from kfm.errors import KfmError, StepFailed
 from kfm.model import ids
 from kfm.model.ledger import Generation, HeadKey, LedgerRow, NoopRow, Token
 from kfm.model.plan import Plan, plan_hash
@@ -17,7 +17,7 @@ from kfm.receipts import receipt_path
 from kfm.wal import Wal
 from kfm.world import Target, World
 
-__all__ = ["Decision", "claim", "failed_row", "is_noop", "keep_head_key"]
+__all__ = ["Decision", "approved", "claim", "failed_row", "is_noop", "keep_head_key"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def claim(
     job = tx.jobs.get(target.dataset_id, target.partition, target.win)
     forced = job.forced if job is not None else 0
     if not forced and not captured.replayed:
-        noop = is_noop(tx, target, captured, head, mine)
+        noop = is_noop(tx, world, target, captured, head, mine)
         if noop is not None:
             return _ack_noop(tx, world, target, token, captured, head, mine, noop, run_id)
     if captured.unchanged or plan is None:
@@ -67,7 +67,9 @@ def claim(
     return _new_run(tx, world, target, captured, plan, toolchain, run_id, head, forced)
 
 
-def is_noop(tx: Any, target: Target, captured: Captured, head: Generation, mine: list[LedgerRow]) -> tuple[str, str, int] | None:
+def is_noop(
+    tx: Any, world: World, target: Target, captured: Captured, head: Generation, mine: list[LedgerRow]
+) -> tuple[str, str, int] | None:
     """(reason, what it names, exit code) when there is nothing to do."""
     if _known(tx, target, captured, head):
         return "unchanged", f"generation {head.generation}", 0
@@ -78,9 +80,12 @@ def is_noop(tx: Any, target: Target, captured: Captured, head: Generation, mine:
     same = [r for r in mine if r.state == "PROPOSED" and (r.input_hash, r.spec_hash) == (captured.input_hash, target.spec_hash)]
     waiting = next((r for r in same if r.pinned == head.generation), None)
     if waiting is not None:
-        tx.runs.move(waiting.run_id, "PROPOSED", promo=1)  # approvals suffice: nobody is asked yet
         mine.remove(waiting)
-        return "already proposed", f"run {waiting.run_id}", 0
+        number = tx.index.proposal_number(waiting.run_id)
+        if not approved(world, waiting):
+            return "already proposed, waits for a person", f"proposal {number}", 7
+        tx.runs.move(waiting.run_id, "PROPOSED", promo=1)
+        return "already proposed", f"proposal {number}", 0
     rejected = next(
         (
             r
@@ -92,6 +97,17 @@ def is_noop(tx: Any, target: Target, captured: Captured, head: Generation, mine:
     if rejected is not None:
         return f"already denied: {rejected.reason}", f"run {rejected.run_id}", 3
     return None
+
+
+def approved(world: World, row: LedgerRow) -> bool:
+    """Whether the approvals of a proposal suffice now; damaged evidence never does."""
+    from kfm.proposal import count  # only a waiting proposal is looked at
+
+    try:
+        valid, wanted = count(world, row)
+    except (KfmError, OSError):
+        return False
+    return valid >= wanted
 
 
 def _known(tx: Any, target: Target, captured: Captured, head: Generation) -> bool:

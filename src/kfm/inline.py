@@ -12,7 +12,7 @@ from kfm.runfiles import pack_noops
 from kfm.update import Steps, update
 from kfm.world import Outcome, Target, World
 
-__all__ = ["drive", "resume_run", "run_target"]
+__all__ = ["drive", "promote_run", "resume_run", "run_target"]
 
 POLL_S = 0.02
 DISK_FLOOR = 1 << 20
@@ -123,6 +123,22 @@ def _promote_pending(world: World, target: Target, patience: Callable[[], None])
             exit_code=error.exit_code,
             remedy=error.remedy,
         )
+
+
+def promote_run(world: World, row: LedgerRow, wait_s: float = 60.0) -> Outcome:
+    """Finish one proposal, whatever else waits; the outcome is what became of it."""
+    from kfm.promote import promote
+
+    found = drive(promote(world, row.dataset_id, row.run_id, wait=True), _Patience(wait_s, row.dataset_id))
+    if found is None:
+        raise Fenced(
+            f"Proposal of run {row.run_id} was ended by another.", expected="it to wait", remedy="`kfm review` lists those that do."
+        )
+    try:
+        _tidy(world, row.dataset_id)
+    except (KfmError, OSError):
+        pass  # the outcome stands
+    return found
 
 
 def _mend(world: World, dataset_id: str) -> None:

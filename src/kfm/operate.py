@@ -1,18 +1,28 @@
 """operate: what people do to a channel. Each act appends one generation and leaves every version where it is."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from kfm import canonical
 from kfm.channel import withdrawn_inside
+from kfm.connectors.base import Books, TransformResult
 from kfm.errors import Denied, IntegrityError, UsageError
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
+from kfm.model.dataset import Column
 from kfm.model.ledger import Generation
 from kfm.projection import project
 from kfm.raw import checksums, parse_checksums
+from kfm.records import read_facts, version_records
+from kfm.release import candidate_of, release, suppress_rules
 from kfm.world import World
 
-__all__ = ["rollback", "void", "withdraw"]
+__all__ = ["rollback", "void", "withdraw", "withdraw_rule"]
+
+Choice = tuple[str | None, str | None, list[dict[str, Any]]]  # version id, its digest, suppression rules
 
 
 def void(world: World, dataset_id: str, number: int, token: str, reason: str) -> bool:
@@ -40,12 +50,18 @@ def rollback(world: World, dataset_id: str, version_id: str | None, reason: str)
     return _operate(world, dataset_id, "rollback", lambda head: _rollback_to(world, dataset_id, head, version_id), reason)
 
 
-def withdraw(world: World, dataset_id: str, partition: str, reason: str) -> GenerationPredicate:
+def withdraw(world: World, dataset_id: str, partition: str, reason: str, **said: Any) -> GenerationPredicate:
     """Append a generation without this content that itself carries the rule keeping it out for ever."""
-    return _operate(world, dataset_id, "withdraw", lambda head: _without(world, dataset_id, head, partition), reason)
+    return _operate(world, dataset_id, "withdraw", lambda head: _without(world, dataset_id, head, partition, said), reason)
 
 
-def _operate(world: World, dataset_id: str, kind: Any, choose: Any, reason: str) -> GenerationPredicate:
+def withdraw_rule(world: World, dataset_id: str, rule: dict[str, Any], reason: str, **said: Any) -> GenerationPredicate:
+    """Append a generation without the records a rule names. The rule lies on the restricted side; the generation carries a
+    commitment to it, so that the withdrawal does not tell what it withdrew. Nothing is published again without that rule."""
+    return _operate(world, dataset_id, "withdraw", lambda head: _by_rule(world, dataset_id, head, rule, said), reason)
+
+
+def _operate(world: World, dataset_id: str, kind: Any, choose: Callable[[Generation], Choice], reason: str) -> GenerationPredicate:
     channel = world.channel(dataset_id)
     while True:
         head: Generation = world.store.transaction(lambda tx: channel.head(tx))
@@ -64,11 +80,12 @@ def _operate(world: World, dataset_id: str, kind: Any, choose: Any, reason: str)
             suppress=suppress,
         )
         if channel.append(predicate):  # else a promote took the number: look again
-            project(world, dataset_id)
+            with world.ended():  # what is shown follows at the next tick, whatever keeps it from following now
+                project(world, dataset_id)
             return predicate
 
 
-def _rollback_to(world: World, dataset_id: str, head: Generation, version_id: str | None) -> tuple[str, str, list[dict[str, Any]]]:
+def _rollback_to(world: World, dataset_id: str, head: Generation, version_id: str | None) -> Choice:
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
     earlier = [g for g in rows if g.version_id is not None and g.version_id != head.version_id and g.kind != "withdraw"]
     if version_id is not None:
@@ -95,20 +112,75 @@ def _rollback_to(world: World, dataset_id: str, head: Generation, version_id: st
     return str(found.version_id), str(found.version_digest), []
 
 
-def _without(world: World, dataset_id: str, head: Generation, partition: str) -> tuple[str | None, str | None, list[dict[str, Any]]]:
+def _without(world: World, dataset_id: str, head: Generation, partition: str, said: dict[str, Any]) -> Choice:
     if partition not in head.contents or head.version_id is None:
         raise UsageError(f"{dataset_id} has nothing official for partition {partition!r}.", remedy="`kfm status` shows what is official.")
-    rule = [{"content": partition, "mark": head.contents[partition], "version_id": head.version_id}]
-    base = f"processed/{dataset_id}/{head.version_id}"
-    left = {
-        p: d for p, d in parse_checksums(world.data.read(f"{base}/checksums.sha256")).items() if p != f"{partition or dataset_id}.parquet"
-    }
+    rule = [{"content": partition, "mark": head.contents[partition], "version_id": head.version_id, **said}]
+    facts = read_facts(world.data, dataset_id, head.version_id)
+    name, folder = f"{partition or dataset_id}.parquet", f"processed/{dataset_id}/{head.version_id}"
+    left = {p: {**a, "from": f"{folder}/{p}"} for p, a in facts["artifacts"].items() if p != name}
     if not left:
         return None, None, rule
-    row = world.store.read(lambda tx: tx.runs.get(head.run_id)) if head.run_id else None
-    full = ids.version_digest(left, row.transform_hash if row else "", row.updater_version if row else "")
-    folder = f"processed/{dataset_id}/{ids.version_id(full)}"
-    files: dict[str, bytes | Path] = {f"{folder}/{p}": world.data.local(f"{base}/{p}") for p in left}
-    world.data.create_all(files)
-    world.data.create(f"{folder}/checksums.sha256", checksums(left))
-    return str(ids.version_id(full)), full, rule
+    return (*_derived(world, head, {**facts, "artifacts": left}), rule)
+
+
+def _by_rule(world: World, dataset_id: str, head: Generation, rule: dict[str, Any], said: dict[str, Any]) -> Choice:
+    entry = world.registry(dataset_id)
+    if head.version_id is None or entry is None or world.vaults is None:
+        raise UsageError(
+            f"{dataset_id} has nothing official.", expected="an official version", remedy="`kfm status` shows what is official."
+        )
+    raw = canonical.dumps(rule)
+    rules = (*suppress_rules(world, dataset_id, head.suppressed), rule)
+    facts = read_facts(world.data, dataset_id, head.version_id)
+    row = world.store.read(lambda tx: tx.runs.maker_of(dataset_id, head.version_id))
+    precise = ((candidate_of(world, dataset_id, row.run_id) if row is not None else None) or {}).get("precise", {})
+    made, last = {}, None
+    for path, artifact in facts["artifacts"].items():
+        stored = precise.get(path) or {**artifact, "from": f"processed/{dataset_id}/{head.version_id}/{path}"}
+        shape = TransformResult(artifact=path, books=Books(), schema=_columns(facts), content_id="", profile={})
+        with world.data.scratch() as scratch:
+            made[path], last = release(world, entry, stored, path, shape, rules, scratch)
+    if last is None or not last.books.dropped.get("withdrawn"):
+        raise UsageError(
+            f"No record of {dataset_id} is like that.", expected="a rule that some record fits", remedy="Check the names and values."
+        )
+    world.data.replace(f"work/{dataset_id}/withdrawals/{head.generation + 1}.json", raw)
+    signed = [{"commitment": world.vaults.commit(dataset_id, raw.decode()), "kind": next(iter(rule)), **said}]
+    if not sum(a["rows"] for a in made.values()):
+        return None, None, signed
+    changed = {
+        "artifacts": made,
+        "schema": msgspec.to_builtins(last.schema),
+        "profile": msgspec.to_builtins(last.profile),
+        "bbox": list(last.bbox) if last.bbox else None,
+        "content_id": last.content_id,
+        "steps": [dict(s) for s in last.steps],
+    }
+    return (*_derived(world, head, {**facts, **changed}), signed)
+
+
+def _columns(facts: dict[str, Any]) -> tuple[Column, ...]:
+    return tuple(msgspec.convert(c, Column) for c in facts["schema"])
+
+
+def _derived(world: World, head: Generation, facts: dict[str, Any]) -> tuple[str, str]:
+    """Write a version that no run made: the tables that are left, with records and checksums of its own."""
+    dataset_id = head.dataset_id
+    entry = world.registry(dataset_id)
+    if entry is None:
+        raise UsageError(f"{dataset_id} is not registered.", expected=f"data/registry/{dataset_id}.yml", remedy="Register it again.")
+    digests = {p: a["digest"] for p, a in facts["artifacts"].items()}
+    full = ids.version_digest(digests, facts["transform_hash"], facts["updater_version"])
+    version_id = ids.version_id(full)
+    candidate = {**facts, "version_id": version_id, "version_digest": full, "spec_hash": "", "policy_digest": world.policy_digest}
+    folder = f"processed/{dataset_id}/{version_id}"
+    if world.data.exists(f"{folder}/checksums.sha256"):
+        return str(version_id), full
+    files: dict[str, bytes | Path] = {f"{folder}/{p}": world.data.local(a["from"]) for p, a in facts["artifacts"].items()}
+    records = version_records(world, entry, candidate, [])
+    for path in records:
+        world.data.remove(f"{folder}/{path}")  # of an attempt that never got as far as its checksums
+    world.data.create_all(files | {f"{folder}/{p}": raw for p, raw in records.items()})
+    world.data.create(f"{folder}/checksums.sha256", checksums(digests | {p: ids.digest(raw) for p, raw in records.items()}))
+    return str(version_id), full

@@ -3,30 +3,87 @@
 from typing import Any
 
 from kfm import canonical
-from kfm.catalog.dcat import render_dcat
+from kfm.catalog.base import Described, collection_path, dcat_path, item_path, prov_path
+from kfm.catalog.dcat import dcat
+from kfm.catalog.stac import stac_collection, stac_item
 from kfm.channel import projected_generation
+from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.ledger import Generation
-from kfm.raw import parse_checksums
 from kfm.receipts import finish
+from kfm.records import describe, previous_versions, read_facts, version_listing
 from kfm.world import World
 
-__all__ = ["deliver", "project", "tick"]
+__all__ = ["catalog_files", "deliver", "project", "shown_version", "tick"]
 
 
 def project(world: World, dataset_id: str, log: Any = None) -> None:
-    """Render what is shown from the head generation; never read to decide."""
+    """Render what is shown from the head generation; never read to decide. DCAT comes last: its generation says that all is there."""
     head: Generation | None = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     if head is None or not head.generation:
         return
-    entry = world.registry(dataset_id)
-    folder = f"processed/{dataset_id}/{head.version_id}"
-    listed = parse_checksums(world.data.read(f"{folder}/checksums.sha256")) if head.version_id else {}
-    sizes = {path: world.data.local(f"{folder}/{path}").stat().st_size for path in listed}
-    content = render_dcat(dataset_id, entry, head, listed, sizes)
-    path = f"catalog/dcat/{dataset_id}.json"
-    if not world.data.exists(path) or world.data.read(path) != content:
-        publisher = world.publish(log) if log is not None else world.publisher
-        publisher.update_metadata(path, content)
+    publisher = world.publish(log) if log is not None else world.publisher
+    shown = shown_version(world, head)
+    files = catalog_files(world, shown)
+    _prov(world, dataset_id, publisher)
+    for path in [p for p in world.data.names(f"catalog/stac/{dataset_id}") if p not in files and p not in _items(world, shown)]:
+        world.data.remove(path)  # withdrawn, or no longer spatial
+    for path, content in sorted(files.items(), key=lambda f: ("/dcat/" in f[0], "collection" in f[0], f[0])):
+        if not world.data.exists(path) or world.data.read(path) != content:
+            publisher.update_metadata(path, content)
+
+
+def _prov(world: World, dataset_id: str, publisher: Any) -> None:
+    """The PROV of every run that made a generation; what a run proposed is shown only once it is official."""
+    for row in world.store.read(lambda tx: tx.index.generations(dataset_id)):
+        source, target = f"work/{dataset_id}/proposals/{row.run_id}/prov.json", prov_path(dataset_id, row.run_id)
+        if row.kind == "promote" and not world.data.exists(target) and world.data.exists(source):
+            publisher.update_metadata(target, world.data.read(source))
+
+
+def shown_version(world: World, head: Generation) -> Described:
+    """The head as catalogs show it; a withdrawn dataset has no version and keeps its name."""
+    dataset_id = head.dataset_id
+    entry = world.registry(dataset_id) or DatasetEntry(dataset_id=dataset_id, title=dataset_id, source=Source(format="csv"))
+    previous = previous_versions(world, dataset_id, str(head.version_id))
+    if head.version_id is None:
+        blank: dict[str, Any] = {
+            "version_id": None,
+            "version_digest": None,
+            "artifacts": {},
+            "schema": [],
+            "bbox": None,
+            "interval": None,
+            "steps": [],
+        }
+        return describe(entry, {**blank, "h3_resolution": None}, generation=head.generation, previous=previous)
+    row = world.store.read(lambda tx: tx.runs.maker_of(dataset_id, head.version_id))
+    _, records = version_listing(world.data, dataset_id, head.version_id)
+    return describe(
+        entry,
+        read_facts(world.data, dataset_id, head.version_id),
+        generation=head.generation,
+        previous=previous,
+        modified=row.timestamp if row is not None else None,
+        records=records,
+    )
+
+
+def _items(world: World, shown: Described) -> list[str]:
+    """The STAC items of this and every earlier version that may be shown."""
+    if shown.bbox is None or shown.version_id is None:
+        return []
+    earlier = (item_path(shown.dataset_id, v) for v in shown.previous)
+    return [item_path(shown.dataset_id, shown.version_id), *(path for path in earlier if world.data.exists(path))]
+
+
+def catalog_files(world: World, shown: Described) -> dict[str, bytes]:
+    """Path below data/ -> bytes of every record the head generation renders."""
+    files = {dcat_path(shown.dataset_id): dcat(shown)}
+    if shown.bbox is not None and shown.version_id is not None:
+        versions = [path.rsplit("/", 2)[-2] for path in _items(world, shown)]
+        files[collection_path(shown.dataset_id)] = stac_collection(shown, versions)
+        files[item_path(shown.dataset_id, shown.version_id)] = stac_item(shown, versions)
+    return files
 
 
 def deliver(world: World, dataset_id: str) -> int:

@@ -1,31 +1,35 @@
 """promote: judge again, name the next generation, write the version, its lineage and receipts, then ★ append it."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kfm import canonical
-from kfm.assemble import candidate_path, judge
-from kfm.channel import Channel, withdrawn_by
+from kfm.assemble import judge_candidate
+from kfm.channel import EMPTY, Channel
+from kfm.claim import approved
 from kfm.clock import rfc3339
 from kfm.closing import close_log, idempotency_state
-from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed
+from kfm.errors import Denied, Fenced, IntegrityError, KfmError, StepFailed
 from kfm.lineage.base import cypher, edges, record_of
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import LedgerRow, Token, head_key_of
+from kfm.model.version import is_record
 from kfm.operate import void
 from kfm.projection import deliver, project
-from kfm.raw import checksums
+from kfm.proposal import approvals_of, count, load, proposal_path
+from kfm.raw import checksums, parse_checksums
 from kfm.receipts import finish, run_folder, seal
+from kfm.release import candidate_path
 from kfm.wal import Wal
 from kfm.world import Outcome, World
 
 if TYPE_CHECKING:
     from kfm.update import Steps
 
-__all__ = ["promote"]
+__all__ = ["check_files", "promote"]
 
 
 def promote(world: World, dataset_id: str, run_id: str | None = None, *, wait: bool = False) -> "Steps":
@@ -104,15 +108,16 @@ class _Promote:
 
     def outcome(self, state: str, reason: str = "", **more: Any) -> Outcome:
         row = self.row
+        rows, private = (self.wal.payload("assemble") or {}).get("rows", {}), self.world.is_private(row.dataset_id)
         return Outcome(
             dataset_id=row.dataset_id,
             run_id=row.run_id,
             state=state,
             reason=reason,
             version_id=row.version_id,
-            rows_read=row.rows_read,
-            rows_written=row.rows_written,
-            quarantined=self._quarantined(),
+            rows_read=0 if private else row.rows_read,  # of a private input no count is told
+            rows_written=sum(rows.values()) if private else row.rows_written,
+            quarantined=0 if private else self._quarantined(),
             partition=row.partition,
             window=row.win,
             **more,
@@ -127,12 +132,12 @@ class _Promote:
             verdicts, candidate = self._judge()
         except IntegrityError as error:
             yield from self._abandon(error)
-            return self._told()
+            return self._told(damaged=error)
         yield "judged again"
         said = self._intend(verdicts)
         yield said
         if said.startswith("ended"):
-            return self._told()
+            return self._told(verdicts)
         if said == "denied, its number must be taken":
             self._void()
             yield "void generation"
@@ -189,14 +194,18 @@ class _Promote:
                 expected=str(self.row.version_digest),
                 remedy="Run the dataset again with --force.",
             )
-        head = self.world.store.read(lambda tx: tx.index.last_generation(self.row.dataset_id))
-        suppressed = withdrawn_by(head, self.row, candidate["version_id"]) if head is not None else None
-        return judge(self.world, self.row.dataset_id, candidate, suppressed), candidate
+        missing = check_files(self.world, self.row, (self.wal.payload("assemble") or {}).get("proposal"))
+        head = self.world.store.read(lambda tx: tx.index.last_generation(self.row.dataset_id)) or EMPTY(self.row.dataset_id)
+        if missing:
+            return [{"gate": "integrity", "reasons": missing}], candidate
+        proposal, _ = load(self.world, self.row)
+        found = judge_candidate(self.world, self.row, candidate, proposal["files"], proposal["leak"], head, count(self.world, self.row))
+        return msgspec.to_builtins(found), candidate
 
     def _intend(self, verdicts: list[dict[str, Any]]) -> str:
         """Name the one generation this run may create: right after the one its candidate was assembled on."""
         world, now = self.world, rfc3339(self.world.clock.now())
-        no = [r for v in verdicts for r in v["reasons"]]
+        no = [r for v in verdicts for r in v.get("reasons", ())]
 
         def intend(tx: Any) -> str:
             tx.leases.check(self.token)
@@ -212,13 +221,17 @@ class _Promote:
             if no:
                 if row.intent is not None:  # a frozen holder may still write that number: take it
                     return "denied, its number must be taken"
-                self.row = self._end(tx, row, "REJECTED", "; ".join(r["code"] for r in no), now)
+                self.row = self._end(tx, row, "REJECTED", "; ".join(dict.fromkeys(r["code"] for r in no)), now)
                 return "ended: REJECTED"
             if row.intent is None:
                 if row.pinned != head.generation:
                     self.row = self._end(tx, row, "SUPERSEDED", f"base {row.pinned} is not the head {head.generation}", now)
                     tx.jobs.put(row.dataset_id, row.partition, row.win)
                     return "ended: SUPERSEDED"
+                if not approved(world, row):  # once, for this generation: an approval given for anything else does not count
+                    self.row = tx.runs.move(row.run_id, "PROPOSED", promo=0)
+                    tx.leases.release(self.token)
+                    return "ended: waits for a person"
                 self.row = tx.runs.move(row.run_id, "PROPOSED", intent=head.generation + 1)
                 self.wal.make("UPSERT", "version", "IN_PROGRESS", {"generation": self.row.intent, "version_id": row.version_id})
                 self.wal.make("LINEAGE", "lineage", "PENDING", {"cypher": f"{run_folder(row)}/lineage.cypher"})
@@ -239,7 +252,7 @@ class _Promote:
         row, wal = self.row, self.wal
         self._write_version(candidate)
         yield "version written"
-        record = record_of(row, candidate["artifacts"])
+        record = record_of(self.world.stand_in, row, candidate["artifacts"])
         self.world.publish(self.log).write_file(f"{run_folder(row)}/lineage.cypher", cypher(record).encode())
         yield "cypher written"
         wal.done("UPSERT", "version", {"version_id": row.version_id})
@@ -258,26 +271,30 @@ class _Promote:
         yield "receipts sealed"
 
     def _write_version(self, candidate: dict[str, Any]) -> None:
-        """Artifacts first, `checksums.sha256` last: a folder without it is not a version."""
-        row = self.row
+        """Artifacts and records first, `checksums.sha256` last: a folder without it is not a version."""
+        row, data = self.row, self.world.data
         folder = f"processed/{row.dataset_id}/{row.version_id}"
-        listed = checksums({path: artifact["digest"] for path, artifact in candidate["artifacts"].items()})
-        if self.world.data.exists(f"{folder}/checksums.sha256"):
-            _compare_version(self.world, folder, listed)
+        artifacts = {path: artifact["digest"] for path, artifact in candidate["artifacts"].items()}
+        if data.exists(f"{folder}/checksums.sha256"):
+            _compare_version(self.world, folder, artifacts)
+            return
+        proposal, _ = load(self.world, row)
+        records = {path: digest for path, digest in proposal["files"].items() if is_record(path)}
+        for path, digest in records.items():
+            left = data.stat(f"{folder}/{path}")
+            if left is not None and left.digest != digest:
+                data.remove(f"{folder}/{path}")  # of a run that never got as far as its checksums
         publisher = self.world.publish(self.log)
-        for path, artifact in candidate["artifacts"].items():
+        for path, digest in (artifacts | records).items():
+            source = candidate["artifacts"][path]["from"] if path in artifacts else proposal_path(row.dataset_id, row.run_id, path)
             target = f"{folder}/{path}"
-            if artifact["from"] == target:
-                continue
-            if publisher.write_file(target, self.world.data.local(artifact["from"])) != artifact["digest"]:
-                raise IntegrityError(f"{target} is damaged.", expected=artifact["digest"], remedy="Run again with --force.")
-        publisher.write_file(f"{folder}/checksums.sha256", listed)
-        for path, artifact in candidate["artifacts"].items():
-            if not self.world.data.exists(f"{folder}/{path}"):
-                raise IntegrityError(
-                    f"{folder}/{path} is not there after it was written.", expected=artifact["digest"], remedy="Check the disk."
-                )
-        self.log.say("version.written", stage="publish", version_id=row.version_id, artifacts=len(candidate["artifacts"]))
+            if source != target and publisher.write_file(target, data.local(source)) != digest:
+                raise IntegrityError(f"{target} is damaged.", expected=digest, remedy="Run again with --force.")
+        publisher.write_file(f"{folder}/checksums.sha256", checksums(artifacts | records))
+        for path, digest in (artifacts | records).items():
+            if not data.exists(f"{folder}/{path}"):
+                raise IntegrityError(f"{folder}/{path} is not there after it was written.", expected=digest, remedy="Check the disk.")
+        self.log.say("version.written", stage="publish", version_id=row.version_id, artifacts=len(artifacts))
 
     # ---- ★ and after -------------------------------------------------------------------------------------------------
     def _star(self) -> bool:
@@ -361,15 +378,39 @@ class _Promote:
             moment = dt.datetime.fromisoformat(self.row.timestamp)
         return max(0, int((dt.datetime.fromisoformat(now) - moment).total_seconds() // 60))
 
-    def _told(self, verdicts: list[dict[str, Any]] | None = None) -> Outcome:
+    def _told(self, verdicts: list[dict[str, Any]] | None = None, damaged: IntegrityError | None = None) -> Outcome:
         row = self.row
+        if row.state == "PROPOSED":
+            return self._waits()
         if row.ended_at is not None:
             with self.world.ended():
                 finish(self.world, row.run_id)
                 self._close_log(row)
-        reasons = tuple({k: str(x) for k, x in r.items()} for v in verdicts or [] for r in v["reasons"])
-        code = {"COMMITTED": 0, "REJECTED": 3}.get(row.state, 0)
-        return self.outcome(row.state, row.reason, exit_code=code, reasons=reasons, generation=row.intent)
+        reasons = tuple({k: str(x) for k, x in r.items()} for v in verdicts or [] for r in v.get("reasons", ()))
+        if row.state == "REJECTED":
+            self._decided("deny", reasons)
+        code = {"COMMITTED": 0, "REJECTED": 3, "SUPERSEDED": 6 if damaged else 0}.get(row.state, 0)
+        remedy = damaged.remedy if damaged else reasons[0]["remedy"] if reasons else ""
+        return self.outcome(row.state, row.reason, exit_code=code, reasons=reasons, remedy=remedy, generation=row.intent)
+
+    def _waits(self) -> Outcome:
+        """Denied for want of valid approvals, with what is wrong with those there are; recorded, and nothing else has changed."""
+        valid, wanted = count(self.world, self.row)
+        void = [j for j in approvals_of(self.world, self.row) if not j.valid]
+        number = int((self.wal.payload("pin") or {}).get("proposal") or 0)
+        remedy = f"kfm approve {number}"
+        reasons = [{"code": "approval.missing", "message": f"{valid} of {wanted} approvals are valid.", "remedy": remedy}]
+        reasons += [{"code": "approval.void", "message": f"{j.name}: {j.why}", "remedy": f"kfm review {number}"} for j in void]
+        self._decided("deny", reasons)
+        return self.outcome("PROPOSED", "waits for a person", exit_code=7, reasons=tuple(reasons), remedy=remedy, proposal=number)
+
+    def _decided(self, verdict: str, reasons: Sequence[dict[str, str]]) -> None:
+        """The audit line of a promotion that was refused."""
+        line = {"ts": rfc3339(self.world.clock.now()), "verdict": verdict, "holder": self.world.holder, "reasons": list(reasons)}
+        with self.world.ended():
+            path = proposal_path(self.row.dataset_id, self.row.run_id, "decisions.jsonl")
+            self.world.data.append(path, msgspec.json.encode(line) + b"\n")
+        self.log.say("promote.denied", stage="publish", level="warning", reasons=[r["code"] for r in reasons])
 
     def _close_log(self, row: LedgerRow) -> None:
         judged, sources = self.wal.payload("assemble") or {}, msgspec.json.decode(row.source_metadata)
@@ -404,9 +445,37 @@ def _latency(row: LedgerRow, now: str) -> int:
     return max(0, int((dt.datetime.fromisoformat(now) - dt.datetime.fromisoformat(row.timestamp)).total_seconds() * 1000))
 
 
-def _compare_version(world: World, folder: str, listed: bytes) -> None:
-    """An existing folder is accepted only when its full list of digests is the same."""
-    if world.data.read(f"{folder}/checksums.sha256") != listed:
+def check_files(world: World, row: LedgerRow, pinned: str | None) -> list[dict[str, str]]:
+    """Every file the proposal names is there and unchanged; a missing one is a reason, a changed one raises.
+
+    `pinned` is the digest of proposal.json as the journal has it, None once the journal is archived.
+    """
+    try:
+        proposal, digest = load(world, row)
+    except Denied as error:
+        return [{"code": "proposal.missing", "message": error.happened, "remedy": error.remedy}]
+    listed = {proposal_path(row.dataset_id, row.run_id, n): d for n, d in proposal["files"].items()}
+    listed |= {f"{run_folder(row)}/{n}": d for n, d in proposal["receipts"].items()}
+    again = f"`kfm run {row.dataset_id} --force --reason …` makes it again."
+    there = {p: ids.digest(world.data.read(p)) for p in listed if world.data.exists(p)}
+    changed = [p for p, d in there.items() if listed[p] != d]
+    if changed or (pinned is not None and pinned != digest):
+        what = changed[0] if changed else proposal_path(row.dataset_id, row.run_id)
+        raise IntegrityError(f"{what} was changed after it was proposed.", expected="what was judged", remedy=again)
+    return [{"code": _missing(p), "message": f"{p} is missing.", "remedy": again} for p in listed if p not in there]
+
+
+def _missing(path: str) -> str:
+    """The code of a missing file: what kind of evidence it is."""
+    if path.endswith("attestation.json"):
+        return "attestation.missing"
+    return "catalog.missing" if path.endswith(("dcat.json", "stac.json", "prov.json", "version.json")) else "receipts.missing"
+
+
+def _compare_version(world: World, folder: str, artifacts: Mapping[str, str]) -> None:
+    """An existing folder is accepted only when all its data has the same digests; its records are those of its first promotion."""
+    listed = parse_checksums(world.data.read(f"{folder}/checksums.sha256"))
+    if {p: d for p, d in listed.items() if not is_record(p)} != artifacts:
         raise IntegrityError(
             f"{folder} exists with other contents.", expected="the same artifacts under the same version id", remedy="Run `kfm verify`."
         )

@@ -4,8 +4,9 @@ from typing import Any
 
 import msgspec
 
-from kfm.connectors.base import TransformResult
+from kfm.commitments import SEALED
 from kfm.world import Target, World
+from kfm.zones.base import note
 
 __all__ = ["keep_capture", "keep_rows"]
 
@@ -32,8 +33,13 @@ def keep_capture(world: World, target: Target, run_id: str, capture_id: str, err
     return path
 
 
-def keep_rows(world: World, target: Target, run_id: str, result: TransformResult, rows: bytes) -> str:
+def keep_rows(world: World, target: Target, run_id: str, rows: bytes) -> str:
     """Keep the refused rows of a capture that was good enough as a whole."""
     path = f"work/{target.dataset_id}/quarantine/{run_id}/rows.jsonl"
-    world.data.create(path, rows)
-    return path
+    if world.vaults is None or not world.is_private(target.dataset_id):
+        world.data.create(path, rows)
+        return path
+    with world.data.scratch() as scratch:
+        world.vaults.seal(target.dataset_id, note(scratch / "rows", rows), scratch / "sealed")
+        world.data.create(path + SEALED, scratch / "sealed")
+    return path + SEALED

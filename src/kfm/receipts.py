@@ -12,9 +12,10 @@ from kfm.store.base import LedgerRow, WalRecord
 from kfm.wal import fold
 from kfm.world import World
 
-__all__ = ["JOB_TYPE", "finish", "receipt_path", "seal"]
+__all__ = ["JOB_TYPE", "finish", "receipt_path", "run_files", "run_folder", "seal"]
 
 JOB_TYPE = "ingest.pull_source"
+_PUBLIC = ("prov.json",)  # of the files a receipt names, those that lie on the public side
 _STATUS = {"COMMITTED": "succeeded", "PROPOSED": "succeeded", "NOOP": "skipped", "SUPERSEDED": "skipped"}
 
 
@@ -35,6 +36,9 @@ def _payload(records: Sequence[WalRecord], step_id: str) -> dict[str, Any]:
     record = fold(records).get(step_id)
     found: dict[str, Any] = msgspec.json.decode(record.payload) if record is not None else {}
     return found
+
+
+Judged = Mapping[str, Any]  # what assemble concluded: artifacts, verdicts, output keys, licence, labels
 
 
 def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[str, Any]:
@@ -81,10 +85,10 @@ def _tool_versions(world: World) -> dict[str, str]:
     return {"python": platform.python_version(), **world.toolchain()}
 
 
-def _report(row: LedgerRow, records: Sequence[WalRecord], marks: Mapping[str, Any]) -> dict[str, Any]:
+def _report(row: LedgerRow, records: Sequence[WalRecord], judged: Judged, marks: Mapping[str, Any]) -> dict[str, Any]:
     """validation_report.json: five sections, each with check, value, threshold and verdict."""
-    transform, judged = _payload(records, "transform"), _payload(records, "assemble")
-    reasons = [r for v in judged.get("verdicts", []) for r in v["reasons"]]
+    transform = _payload(records, "transform")
+    reasons = [r for v in judged.get("verdicts", []) for r in v.get("reasons", ())]
     books = transform.get("books") or {}
 
     def verdict(*prefixes: str) -> str:
@@ -116,27 +120,36 @@ def _report(row: LedgerRow, records: Sequence[WalRecord], marks: Mapping[str, An
             ],
             "geo": [{"check": "extent", "value": bbox, "threshold": [-180, -90, 180, 90], "verdict": "pass" if bbox else "not spatial"}],
             "time": [{"check": "window", "value": row.win or None, "threshold": "half-open, UTC", "verdict": "pass"}],
+            "quality": [
+                {"check": "rows", "value": judged.get("rows", {}), "threshold": "quality in the registry", "verdict": verdict("quality")}
+            ],
             "licence": [{"check": "spdx", "value": judged.get("licence"), "threshold": "an SPDX id", "verdict": verdict("licence")}],
             "policy": [
-                {"check": "labels", "value": judged.get("labels"), "threshold": "every obligation discharged", "verdict": verdict("labels")}
+                {
+                    "check": "labels",
+                    "value": judged.get("labels"),
+                    "threshold": "every obligation discharged",
+                    "verdict": verdict("labels"),
+                },
+                {"check": "rules", "value": judged.get("steps", []), "threshold": "policy/*.rego", "verdict": verdict("policy", "gates")},
             ],
         },
+        "review": [r for v in judged.get("verdicts", []) for r in v.get("review", ())],
         "reasons": reasons,
         "warnings": transform.get("warnings", []),
         **marks,
     }
 
 
-def _manifest(row: LedgerRow, records: Sequence[WalRecord], marks: Mapping[str, Any]) -> dict[str, Any]:
+def _manifest(row: LedgerRow, judged: Judged, marks: Mapping[str, Any]) -> dict[str, Any]:
     """run_manifest.json: the promotion contract."""
-    judged = _payload(records, "assemble")
     return {
         "run_id": row.run_id,
         "dataset_id": row.dataset_id,
         "version_id": row.version_id,
         "version_digest": row.version_digest,
         "base_generation": row.pinned,
-        "generation": row.intent,
+        "generation": row.pinned + 1 if row.pinned is not None and judged else None,  # the only one its promote may create
         "artifacts": judged.get("artifacts", {}),
         "output_keys": judged.get("output_keys", []),
         "verdicts": judged.get("verdicts", []),
@@ -153,10 +166,18 @@ def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests
         for path, a in judged.get("artifacts", {}).items()
     ]
     decisions = [
-        {"decision": "deny" if v["reasons"] else "allow", "gate": v["gate"], "reason": "; ".join(r["code"] for r in v["reasons"]) or "pass"}
+        {
+            "decision": "deny" if v.get("reasons") else "allow",
+            "gate": v["gate"],
+            "reason": "; ".join(r["code"] for r in (*v.get("reasons", ()), *v.get("review", ()))) or "pass",
+        }
         for v in judged.get("verdicts", [])
     ]
     sources = msgspec.json.decode(row.source_metadata)
+
+    def public(value: str) -> str:  # of a private input only a commitment is told
+        return world.stand_in(row.dataset_id, value) if value else ""
+
     return {
         "run_id": row.run_id,
         "job_id": ids.job_id(
@@ -168,20 +189,36 @@ def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests
         "finished_at": finished_at,
         "status": "failed" if failed else _STATUS.get(row.state, "failed"),
         "reason": row.reason or row.trigger_type,
-        "run_key": row.key,
+        "run_key": public(row.key),
         "spec_hash": row.spec_hash,
         "output_keys": judged.get("output_keys", []),
-        "inputs": [{"kind": "uri", "id": s["source_url"], "checksum": s.get("digest") or ""} for s in sources],
+        "inputs": [{"kind": "uri", "id": s["source_url"], "checksum": public(s.get("digest") or "")} for s in sources],
         "outputs": outputs,
         "provenance": {
             "tool_versions": {**_tool_versions(world), "worker_image": world.facts().get("image_digest")},
-            "transforms": [{"id": row.updater_id, "version": row.updater_version, "transform_hash": row.transform_hash}],
+            "transforms": [
+                {"id": row.updater_id, "version": row.updater_version, "transform_hash": row.transform_hash},
+                *(
+                    {"id": s["step"], "version": row.updater_version, "discharges": s.get("discharges") or ""}
+                    for s in judged.get("steps", [])
+                ),
+            ],
             "policy_decisions": decisions,
-            "files": dict(digests),
+            "files": {name: digest if name in _PUBLIC else public(digest) for name, digest in digests.items()},
         },
         "errors": [{"message": row.reason, "stack": None}] if failed else [],
         **world.marks,
     }
+
+
+def run_files(world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Judged) -> dict[str, str]:
+    """Write the three records of a run, each once; returns name -> digest."""
+    files = {
+        "run_record.json": msgspec.convert(_record(world, row, records), RunRecord),
+        "validation_report.json": msgspec.convert(_report(row, records, judged, world.marks), ValidationReport),
+        "run_manifest.json": msgspec.convert(_manifest(row, judged, world.marks), RunManifest),
+    }
+    return {name: _once(world, world.data, f"{run_folder(row)}/{name}", pretty(found), row.run_id) for name, found in files.items()}
 
 
 def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
@@ -189,15 +226,10 @@ def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
 
     A file that exists is read back and its digest used, never sealed again: its bytes hold the time of the first attempt.
     """
-    folder = run_folder(row)
-    files = {
-        "run_record.json": msgspec.convert(_record(world, row, records), RunRecord),
-        "validation_report.json": msgspec.convert(_report(row, records, world.marks), ValidationReport),
-        "run_manifest.json": msgspec.convert(_manifest(row, records, world.marks), RunManifest),
-    }
-    digests: dict[str, str] = {}
-    for name, content in files.items():
-        digests[name] = _once(world, world.data, f"{folder}/{name}", pretty(content), row.run_id)
+    digests = run_files(world, row, records, _payload(records, "assemble"))
+    prov = f"work/{row.dataset_id}/proposals/{row.run_id}/prov.json"
+    if world.data.exists(prov):
+        digests["prov.json"] = ids.digest(world.data.read(prov))
     finished = row.ended_at or rfc3339(world.clock.now())
     path = _payload(records, "plan").get("receipt_path") or receipt_path(row.run_id, row.timestamp)
     receipt = msgspec.convert(_receipt(world, row, records, digests, finished), Receipt)

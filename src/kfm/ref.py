@@ -2,12 +2,18 @@
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
-from kfm.errors import UsageError
+from kfm.commitments import SEALED
+from kfm.errors import IntegrityError, UsageError
 from kfm.model.ledger import Generation
+from kfm.model.version import is_record
+from kfm.proposal import run_of
+from kfm.raw import parse_checksums
+from kfm.release import candidate_of
 from kfm.world import World
 
-__all__ = ["Ref", "resolve"]
+__all__ = ["Located", "Ref", "locate", "resolve"]
 
 
 @dataclass(frozen=True)
@@ -54,3 +60,61 @@ def _by_prefix(rows: list[Generation], prefix: str, text: str) -> Generation:
         what = "no version" if not fitting else f"{len(fitting)} versions"
         raise UsageError(f"{text} names {what}.", expected="a prefix of exactly one version", remedy="Give more digits.")
     return next(iter(fitting.values()))
+
+
+@dataclass(frozen=True)
+class Located:
+    """A version and the files that hold its data."""
+
+    dataset_id: str
+    label: str
+    version_id: str
+    generation: int | None
+    files: dict[str, Path]  # artifact -> where it can be read
+    business_key: tuple[str, ...]
+
+
+def locate(world: World, text: str) -> Located:
+    """The data artifacts of the version a reference means, each checked against its digest."""
+    if text.startswith("proposal/"):
+        return _proposed(world, text)
+    ref = resolve(world, text)
+    folder = f"processed/{ref.dataset_id}/{ref.version_id}"
+    listed = {p: d for p, d in parse_checksums(world.data.read(f"{folder}/checksums.sha256")).items() if not is_record(p)}
+    for path, digest in listed.items():
+        stored = world.data.stat(f"{folder}/{path}")
+        if stored is None or stored.digest != digest:
+            raise IntegrityError(f"{path} of {text} is damaged.", expected=digest, remedy="Run `kfm verify`; restore it from a backup.")
+    entry = world.registry(ref.dataset_id)
+    return Located(
+        dataset_id=ref.dataset_id,
+        label=f"{ref.dataset_id}@{ref.generation}",
+        version_id=ref.version_id,
+        generation=ref.generation,
+        files={path: world.data.local(f"{folder}/{path}") for path in listed},
+        business_key=entry.business_key if entry is not None else (),
+    )
+
+
+def _proposed(world: World, text: str) -> Located:
+    row = run_of(world, int(text.removeprefix("proposal/")) if text.removeprefix("proposal/").isdigit() else 0)
+    candidate = candidate_of(world, row.dataset_id, row.run_id)
+    if candidate is None:
+        raise UsageError(
+            f"{text} has no candidate any more.", expected="one that can be read", remedy="`kfm review` lists those that wait."
+        )
+    for path, artifact in candidate["artifacts"].items():
+        stored = world.data.stat(artifact["from"])
+        if stored is None or stored.digest != artifact["digest"] or artifact["from"].endswith(SEALED):
+            raise IntegrityError(
+                f"{path} of {text} cannot be shown: it is damaged or sealed.", expected=artifact["digest"], remedy="Run the dataset again."
+            )
+    entry = world.registry(row.dataset_id)
+    return Located(
+        dataset_id=row.dataset_id,
+        label=text,
+        version_id=candidate["version_id"],
+        generation=None,
+        files={path: world.data.local(a["from"]) for path, a in candidate["artifacts"].items()},
+        business_key=entry.business_key if entry is not None else (),
+    )

@@ -11,6 +11,7 @@ from kfm.model.ledger import Generation, LedgerRow, NoopRow, head_key_of
 from kfm.operate import void
 from kfm.projection import project
 from kfm.receipts import receipt_path
+from kfm.release import candidate_of
 from kfm.runfiles import Packed, load_packs, read_run_file, run_ids, started_at
 from kfm.world import World
 
@@ -58,7 +59,8 @@ def rebuild(world: World, dataset_ids: Sequence[str], epoch: int, damaged: list[
         for run_id in run_ids(world.data, dataset_id, packed):
             row = ledger_row(world, dataset_id, run_id, made, packed, damaged)
             if row is not None:
-                world.store.transaction(lambda tx, row=row: tx.runs.insert(row))
+                number = (candidate_of(world, dataset_id, run_id) or {}).get("proposal")
+                world.store.transaction(lambda tx, row=row, number=number: _put(tx, row, number))
                 counts["runs"] += 1
             else:
                 counts["noops"] += _noop(world, dataset_id, run_id, packed, damaged)
@@ -69,6 +71,12 @@ def rebuild(world: World, dataset_ids: Sequence[str], epoch: int, damaged: list[
         _head_keys(world, dataset_id, head)
         project(world, dataset_id)
     return counts
+
+
+def _put(tx: Any, row: LedgerRow, number: int | None) -> None:
+    tx.runs.insert(row)
+    if number is not None:
+        tx.index.put_proposal(number, row.run_id)
 
 
 def _promoted(world: World, dataset_id: str) -> dict[str, int]:
@@ -170,7 +178,7 @@ def _derived(world: World, dataset_id: str, run_id: str, generation: int) -> int
     manifest = _json(world, dataset_id, run_id, "run_manifest.json")
     if row is None or manifest is None:
         return 0
-    record = record_of(row, manifest["artifacts"])
+    record = record_of(world.stand_in, row, manifest["artifacts"])
     assets = {path: artifact["digest"] for path, artifact in manifest["artifacts"].items()}
     payload = canonical.dumps({"version_id": row.version_id, "assets": assets}).decode()
     sent = world.root.exists(f"releases/{dataset_id}/{generation:08}.json")

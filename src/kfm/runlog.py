@@ -12,6 +12,22 @@ from kfm.zones.base import Zone
 
 __all__ = ["RunLog", "mask"]
 
+_HARMLESS = frozenset(
+    (
+        "trigger",
+        "forced",
+        "attempt",
+        "attempts",
+        "status",
+        "state",
+        "stage",
+        "step_id",
+        "source_id",
+        "version_id",
+        "generation",
+        "artifacts",
+    )
+) | {"event_id", "duration_ms", "code", "remedy", "names", "reasons", "proposal", "kept", "damaged_run"}
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 _BEARER = re.compile(r"(?i)\b(bearer|token|api[_-]?key|secret|password)([=:\s]+)(?!\*)[^\s\"',;&]{6,}")
 
@@ -35,8 +51,10 @@ class RunLog:
         marks: Mapping[str, Any],
         private: Mapping[str, str],
         echo: Callable[[dict[str, Any]], None] | None = None,
+        withheld: bool = False,
     ) -> None:
         self._zone, self._clock, self.dataset_id = zone, clock, dataset_id
+        self._withheld = withheld  # of private inputs no digest, count, size or time is said aloud
         self._marks, self._private, self._echo = dict(marks), private, echo
         self._waiting: list[tuple[str, dict[str, Any]]] = []
         self.run_id = ""
@@ -72,7 +90,7 @@ class RunLog:
     def say(self, event: str, *, stage: str, level: str = "info", **fields: Any) -> None:
         """One line of run.jsonl: a `noun.verb` name, facts as fields."""
         line = {"ts": rfc3339(self._clock.now()), "level": level, "event": event, "stage": stage, "dataset_id": self.dataset_id}
-        line |= fields | self._marks
+        line |= ({k: v for k, v in fields.items() if k in _HARMLESS} if self._withheld else fields) | self._marks
         self._write("run.jsonl", line)
         if self._echo is not None:
             self._echo({"run_id": self.run_id, **line})

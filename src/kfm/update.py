@@ -4,7 +4,7 @@ Every `yield` stands between two durable operations: a driver may stop there, a 
 The order of operations is that of the checked model; see docs/protocol.md.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,21 @@ from kfm.capture import Captured, canonical_url_of, look, replay_capture, source
 from kfm.claim import Decision, claim, failed_row, is_noop
 from kfm.clock import rfc3339
 from kfm.closing import close_log, idempotency_state
+from kfm.commitments import SEALED
 from kfm.connectors.base import InputFile, TransformJob, TransformResult
 from kfm.errors import Fenced, IntegrityError, KfmError, Quarantined, StepFailed
 from kfm.model import ids
 from kfm.model.ledger import LedgerRow, Token
 from kfm.model.plan import Plan, SourceRef, Step
 from kfm.quarantine import keep_capture, keep_rows
-from kfm.raw import capture_files, render_raw
+from kfm.raw import capture_files, parse_checksums, render_raw
 from kfm.receipts import finish
 from kfm.runlog import RunLog
 from kfm.wal import Wal
 from kfm.world import Outcome, Target, World
-from kfm.zones.base import hash_file
+from kfm.zones.base import hash_file, room
 
-__all__ = ["Steps", "look_and_plan", "make_plan", "part_folder", "update"]
+__all__ = ["Steps", "look_and_plan", "make_plan", "part_folder", "transform_job", "update"]
 
 Steps = Generator[str, None, Outcome | None]
 
@@ -250,7 +251,7 @@ class _Update:
         return (yield from promote(self.world, row.dataset_id, row.run_id, wait=True))
 
     def _look(self, scratch: Path, conditional: bool) -> Captured:
-        kept = replay_capture(self.world, self.replay) if self.replay is not None else None
+        kept = replay_capture(self.world, self.replay, scratch) if self.replay is not None else None
         return kept or look(self.world, self.target, self.log, scratch, conditional=conditional and not self.forced)
 
     def _decide(self, captured: Captured) -> Decision:
@@ -302,7 +303,7 @@ class _Update:
         if kept is not None:
             return kept
         if wal.state("capture") != "DONE" or not self._capture_intact(captured):
-            self._store_capture(captured)
+            self._store_capture(captured, scratch)
             yield "capture stored"
             wal.done("EXECUTE", "capture", {"capture_id": captured.capture_id})
         job = self._transform_job(captured)
@@ -310,8 +311,7 @@ class _Update:
         wal.commit()
         yield "transform intended"
         self.log.say("input.validating", stage="validate", capture_id=captured.capture_id)
-        out = scratch / "out"
-        out.mkdir(exist_ok=True)
+        out = room(scratch, "out")
         result = world.transform(job, out, self._progress)
         payload = self._store_part(wal, result, out, captured)
         yield "part stored"
@@ -337,58 +337,57 @@ class _Update:
         self.log.say("step.kept", stage="transform", step_id="transform", part=payload["part"])
         return msgspec.convert(payload["result"], TransformResult)
 
+    @property
+    def private(self) -> bool:
+        return self.world.is_private(self.target.dataset_id)
+
     def _capture_intact(self, captured: Captured) -> bool:
         folder = f"raw/{self.target.dataset_id}/captures/{captured.capture_id}"
-        found = [self.world.data.stat(f"{folder}/{name}") for name in captured.files]
-        return all(f is not None and f.digest == s["digest"] for f, s in zip(found, captured.sources))
+        if not self.world.data.exists(f"{folder}/checksums.sha256"):
+            return False
+        listed = parse_checksums(self.world.data.read(f"{folder}/checksums.sha256"))
+        return all(getattr(self.world.data.stat(f"{folder}/{name}"), "digest", "") == digest for name, digest in listed.items())
 
-    def _store_capture(self, captured: Captured) -> None:
-        files = capture_files(self.target.dataset_id, captured.capture_id, captured.files, captured.sources)
+    def _store_capture(self, captured: Captured, scratch: Path) -> None:
+        files, sources = captured.files, captured.sources
+        if self.private:
+            files = {name + SEALED: self._sealed(path, scratch) for name, path in files.items()}
+            kept = [hash_file(path) for path in files.values()]
+            sources = tuple({"source_id": s["source_id"], "digest": k.digest, "size": k.size} for s, k in zip(sources, kept))
         publisher = self.world.publish(self.log)
-        for path, content in files.items():
+        for path, content in capture_files(self.target.dataset_id, captured.capture_id, files, sources).items():
             _written(self.world, path, publisher.write_file(path, content))
         render_raw(self.world.data, self.target.dataset_id, publisher.update_metadata)
 
+    def _sealed(self, path: Path, scratch: Path) -> Path:
+        """`path` sealed with the key of this dataset."""
+        assert self.world.vaults is not None
+        into = scratch / (path.name + SEALED)
+        self.world.vaults.seal(self.target.dataset_id, path, into)
+        return into
+
     def _transform_job(self, captured: Captured) -> TransformJob:
-        target, entry = self.target, self.target.entry
-        since, _, until = target.win.partition("/")
-        folder = f"raw/{target.dataset_id}/captures/{captured.capture_id}"
-        return TransformJob(
-            dataset_id=target.dataset_id,
-            format=entry.source.format,
-            inputs=tuple(
-                InputFile(source_id=s["source_id"], path=str(self.world.data.local(f"{folder}/{name}").absolute()), digest=s["digest"])
-                for name, s in zip(captured.files, captured.sources)
-            ),
-            encoding=entry.source.encoding,
-            records=entry.source.records,
-            schema=entry.schema,
-            business_key=entry.business_key,
-            time_column=entry.source.time_column,
-            since=since or None,
-            until=until or None,
-            max_quarantined=entry.max_quarantined,
-            connector=target.connector,
-            artifact=target.artifact,
-        )
+        folder = f"raw/{self.target.dataset_id}/captures/{captured.capture_id}"
+        stored = {name: path if self.private else self.world.data.local(f"{folder}/{name}") for name, path in captured.files.items()}
+        return transform_job(self.target, {s["source_id"]: (stored[n], s["digest"]) for n, s in zip(captured.files, captured.sources)})
 
     def _store_part(self, wal: Wal, result: TransformResult, out: Path, captured: Captured) -> dict[str, Any]:
         world, target = self.world, self.target
         publisher = world.publish(self.log)
-        made = out / result.artifact
+        made = self._sealed(out / result.artifact, out) if self.private else out / result.artifact
         digest = hash_file(made).digest
-        path = f"{part_folder(target.dataset_id, digest)}/{result.artifact}"
+        path = f"{part_folder(target.dataset_id, digest)}/{made.name}"
         _written(world, path, publisher.write_file(path, made), digest)
         if result.quarantine is not None:
             rows = (out / result.quarantine).read_bytes()
-            keep_rows(world, target, wal.run.run_id, result, rows)
+            keep_rows(world, target, wal.run.run_id, rows)
             self.log.say("rows.quarantined", stage="validate", level="warning", rows=result.books.quarantined)
         self.log.say("transform.normalise", stage="transform", input=wal.run.input_hash, output=result.content_id, rows=result.books.read)
         self.log.say("transform.convert", stage="transform", input=result.content_id, output=digest, rows=result.books.written)
         books = msgspec.to_builtins(result.books)
         return {
             "part": digest,
-            "artifact": result.artifact,
+            "artifact": made.name,
             "books": books,
             "schema": msgspec.to_builtins(result.schema),
             "content_id": result.content_id,
@@ -406,9 +405,32 @@ def look_and_plan(world: World, target: Target) -> tuple[Plan, bool]:
         plan = make_plan(target, source_refs(target, captured))
 
         def would(tx: Any) -> bool:
-            return is_noop(tx, target, captured, world.channel(target.dataset_id).head(tx), []) is None
+            return is_noop(tx, world, target, captured, world.channel(target.dataset_id).head(tx), []) is None
 
         return plan, world.store.transaction(would)
+
+
+def transform_job(target: Target, inputs: Mapping[str, tuple[Path, str]]) -> TransformJob:
+    """The transform of `target` over files: source id -> (path, digest)."""
+    entry = target.entry
+    since, _, until = target.win.partition("/")
+    return TransformJob(
+        kind="join" if entry.source.kind == "join" else "transform",
+        dataset_id=target.dataset_id,
+        format=entry.source.format,
+        inputs=tuple(InputFile(source_id=name, path=str(path.absolute()), digest=digest) for name, (path, digest) in inputs.items()),
+        encoding=entry.source.encoding,
+        records=entry.source.records,
+        schema=entry.schema,
+        business_key=entry.business_key,
+        time_column=entry.source.time_column,
+        since=since or None,
+        until=until or None,
+        max_quarantined=entry.max_quarantined,
+        connector=target.connector,
+        on=entry.source.on,
+        artifact=target.artifact,
+    )
 
 
 def part_folder(dataset_id: str, digest: str) -> str:

@@ -6,12 +6,15 @@ from typing import Any
 
 import msgspec
 
+from kfm.attest import check_attestation
 from kfm.errors import KfmError
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import WalRecord
+from kfm.model.version import ATTESTATION, is_record
 from kfm.raw import parse_checksums
 from kfm.receipts import receipt_path
+from kfm.records import read_facts
 from kfm.wal import check_chain
 from kfm.world import World
 from kfm.zones.base import hash_file
@@ -27,9 +30,11 @@ class Verified:
     files: int = 0
     generations: int = 0
     problems: list[dict[str, str]] = field(default_factory=list)
+    exit_code: int = 0  # 6: damaged; 3: only missing, expired or revoked
 
-    def wrong(self, where: str, what: str) -> None:
+    def wrong(self, where: str, what: str, code: int = 6) -> None:
         self.problems.append({"where": where, "what": what})
+        self.exit_code = max(self.exit_code, code)
 
 
 def verify_folder(folder: Path, found: Verified, name: str = "") -> None:
@@ -75,18 +80,21 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
 
 
 def _verify_channel(world: World, dataset_id: str, found: Verified) -> dict[str, GenerationPredicate]:
-    channel, versions, prev, number = world.channel(dataset_id), {}, None, 1
+    channel, prev, number = world.channel(dataset_id), None, 1
+    versions: dict[str, GenerationPredicate] = {}
     while world.data.exists(channel.path(number)):
         try:
             predicate = channel.predicate(number)
         except (KfmError, msgspec.ValidationError) as error:
-            found.wrong(channel.path(number), getattr(error, "happened", str(error)))
+            found.wrong(channel.path(number), getattr(error, "happened", str(error)), getattr(error, "exit_code", 6))
             break
         found.generations += 1
         if predicate is None or predicate.prev != prev:
             found.wrong(channel.path(number), "it does not continue the generation before it")
             break
         prev = ids.digest(world.data.read(channel.path(number)))
+        if any(rule.get("erased") for rule in predicate.suppress):
+            versions = {}  # their bytes were destroyed, and the generation says by whose authority
         if predicate.version_id is not None:
             if predicate.kind == "promote":
                 _verify_receipt(world, dataset_id, predicate, found)
@@ -102,7 +110,7 @@ def _verify_channel(world: World, dataset_id: str, found: Verified) -> dict[str,
 def _verify_receipt(world: World, dataset_id: str, predicate: GenerationPredicate, found: Verified) -> None:
     record = f"work/{dataset_id}/runs/{predicate.run_id}/run_record.json"
     if not world.data.exists(record):
-        found.wrong(record, "the record of the run that made this generation is missing")
+        found.wrong(record, "the record of the run that made this generation is missing", 3)
         return
     told = _decoded(world.data.read(record))
     if told is None:
@@ -111,7 +119,7 @@ def _verify_receipt(world: World, dataset_id: str, predicate: GenerationPredicat
     started = told.get("started_at", "")
     path = receipt_path(predicate.run_id, started)
     if not world.root.exists(path):
-        found.wrong(path, "the receipt this generation names is missing")
+        found.wrong(path, "the receipt this generation names is missing", 3)
         return
     raw = world.root.read(path)
     if ids.digest(raw) != predicate.receipts_digest:
@@ -122,9 +130,12 @@ def _verify_receipt(world: World, dataset_id: str, predicate: GenerationPredicat
         found.wrong(path, "it is not readable")
         return
     for name, digest in sealed["provenance"]["files"].items():
-        stored = world.data.stat(f"work/{dataset_id}/runs/{predicate.run_id}/{name}")
-        if stored is None or stored.digest != digest:
-            found.wrong(f"work/{dataset_id}/runs/{predicate.run_id}/{name}", "missing or not what the receipt sealed")
+        where = f"work/{dataset_id}/runs/{predicate.run_id}/{name}"
+        if name == "prov.json":
+            where = f"catalog/prov/{dataset_id}/run_{predicate.run_id}.json"
+        stored = world.data.stat(where)
+        if stored is None or digest not in (stored.digest, world.stand_in(dataset_id, stored.digest)):
+            found.wrong(where, "missing or not what the receipt sealed")
 
 
 def _decoded(raw: bytes) -> dict[str, Any] | None:
@@ -165,17 +176,22 @@ def _verify_work(world: World, dataset_id: str, found: Verified) -> None:
 
 
 def _verify_version_digest(world: World, dataset_id: str, version_id: str, predicate: GenerationPredicate, found: Verified) -> None:
-    """The folder's artifacts must hash to the digest the generation signed."""
-    record = f"work/{dataset_id}/runs/{predicate.run_id}/run_record.json"
-    listing = f"processed/{dataset_id}/{version_id}/checksums.sha256"
-    if not predicate.run_id or not world.data.exists(record) or not world.data.exists(listing):
-        return
-    told = _decoded(world.data.read(record))
-    if told is None:
+    """The folder's artifacts hash to the digest the generation signed, and its attestation speaks of exactly these files."""
+    folder = f"processed/{dataset_id}/{version_id}"
+    if not world.data.exists(f"{folder}/checksums.sha256"):
         return  # said already
-    full = ids.version_digest(parse_checksums(world.data.read(listing)), told["transform_hash"], told["updater_version"])
-    if full != predicate.version_digest or ids.version_id(full) != version_id:
-        found.wrong(f"processed/{dataset_id}/{version_id}", "its contents are not those the generation was signed for")
+    listed = parse_checksums(world.data.read(f"{folder}/checksums.sha256"))
+    try:
+        facts = read_facts(world.data, dataset_id, version_id)
+        data = {p: d for p, d in listed.items() if not is_record(p)}
+        full = ids.version_digest(data, facts["transform_hash"], facts["updater_version"])
+        if full != predicate.version_digest or ids.version_id(full) != version_id:
+            found.wrong(folder, "its contents are not those the generation was signed for")
+        check_attestation(world.data.read(f"{folder}/{ATTESTATION}"), world.keys, {p: d for p, d in listed.items() if p != ATTESTATION})
+    except FileNotFoundError as error:
+        found.wrong(f"{folder}/{Path(str(error.filename)).name}", "a record of the version is missing", 3)
+    except (KeyError, TypeError, KfmError) as error:
+        found.wrong(f"{folder}/{ATTESTATION}", getattr(error, "happened", "a record is not readable"), getattr(error, "exit_code", 6))
 
 
 def verify_workspace(world: World, dataset_ids: list[str]) -> Verified:

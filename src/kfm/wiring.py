@@ -13,33 +13,37 @@ from typing import Any
 
 import msgspec
 
-from kfm import config
+from kfm import canonical, config
 from kfm.attest import KeyFolder
 from kfm.clock import Clock, SystemClock
+from kfm.commitments import SEALED, Vaults
 from kfm.connectors.base import TransformJob, TransformResult, toolchain
 from kfm.errors import IntegrityError, UsageError
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
 from kfm.fetch.url import expand_url, parse_url
-from kfm.gates.kernel import KERNEL_GATES
+from kfm.gates.kernel import GATES
 from kfm.heartbeat import Heartbeat
 from kfm.model import ids
 from kfm.model.dataset import DatasetEntry, UpdaterConfig, WorkspaceConfig
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import window as parse_window
+from kfm.policy.base import Decision, Evaluator, policy_digest, sources_of
 from kfm.publisher.base import Publisher
 from kfm.publisher.local import LocalPublisher
 from kfm.publisher.noop import NoopPublisher
 from kfm.store.sqlite import SqliteStore, copy_files, standing_still
 from kfm.world import Target, World, specify
+from kfm.zones.base import hash_file
 from kfm.zones.local import LocalZone, fsync_dir
 from kfm.zones.overlay import OverlayZone
 
 __all__ = [
-    "POLICY_DIGEST",
     "Workspace",
+    "captured_files",
     "open_workspace",
     "open_world",
     "own_sample",
+    "rebuilt_target",
     "reindex_workspace",
     "resumed_target",
     "targets_of",
@@ -48,7 +52,7 @@ __all__ = [
     "workspace_note",
 ]
 
-POLICY_DIGEST = ids.digest(b"kfm kernel gates 1: registry integrity schema licence labels books withdrawal")
+GATES_MARK = "kfm gates 2"  # raised when a gate judges differently, so that everything is judged again
 SAMPLE_DOMAIN = "sample.kfm.example"
 Echo = Callable[[dict[str, Any]], None]
 
@@ -84,6 +88,11 @@ class Workspace:
 
     def registered(self) -> list[str]:
         return config.registered(self.path)
+
+    @property
+    def policy_digest(self) -> str:
+        """The gates and the rules of this workspace, as one digest."""
+        return ids.digest(f"{GATES_MARK} {policy_digest(sources_of(self.path / 'policy'))}".encode())
 
     def has_evidence(self) -> bool:
         """Whether something was captured or published here."""
@@ -175,7 +184,7 @@ def own_sample() -> str:
     return server.url
 
 
-def _replay(workspace: Workspace, store: SqliteStore) -> Fetcher:
+def _replay(workspace: Workspace, store: SqliteStore, aside: Path) -> Fetcher:
     """Answers from replay.json, or from the newest capture of each source."""
     from kfm.fetch.replay import ReplayFetcher
 
@@ -186,16 +195,65 @@ def _replay(workspace: Workspace, store: SqliteStore) -> Fetcher:
     files: dict[str, Path] = {}
     for row in store.read(lambda tx: tx.runs.recent(None, 10_000)):
         entry = workspace.entry(row.dataset_id)
-        sources = [s for s in msgspec.json.decode(row.source_metadata) if s.get("digest")]
-        if entry is None or not sources:
+        if entry is None:
             continue
-        names = {f"{s['source_id']}.{entry.source.format}": s for s in sources}
-        folder = workspace.data / "raw" / row.dataset_id / "captures" / ids.capture_id({n: s["digest"] for n, s in names.items()})
-        for name, source in names.items():
-            if (folder / name).is_file():
-                since, _, until = row.win.partition("/")
-                files.setdefault(expand_url(source["source_url"], since or None, until or None, row.partition or None), folder / name)
+        since, _, until = row.win.partition("/")
+        sources = [s for s in msgspec.json.decode(row.source_metadata) if s.get("digest")]
+        urls = [expand_url(s["source_url"], since or None, until or None, row.partition or None) for s in sources]
+        if not all(url in files for url in urls):
+            files |= dict(zip(urls, captured_files(workspace, row, entry.source.format, aside).values())) | files
     return ReplayFetcher(files)
+
+
+def captured_files(workspace: Workspace, row: LedgerRow, kind: str, aside: Path) -> dict[str, Path]:
+    """The captured files of a run by name, if they are still whole; sealed ones are opened into `aside`."""
+    sources = [s for s in msgspec.json.decode(row.source_metadata) if s.get("digest")]
+    names = {f"{s['source_id']}.{kind}": s["digest"] for s in sources}
+    base, vaults = workspace.data / "raw" / row.dataset_id / "captures", Vaults(workspace.path / "keys" / "data")
+    plain, found = base / ids.capture_id(names), {}
+    for name, digest in names.items():
+        path = plain / name
+        if not path.is_file() and vaults.has_key(row.dataset_id):
+            sealed = base / ("c" + vaults.commit(row.dataset_id, canonical.dumps(names).decode())[-64:][:32]) / (name + SEALED)
+            path = aside / f"{row.run_id}-{name}"
+            if sealed.is_file():
+                vaults.unseal(row.dataset_id, sealed, path)
+        if not path.is_file() or hash_file(path).digest != digest:
+            return {}
+        found[name] = path
+    return found
+
+
+class _Policy:
+    """The evaluator this workspace names, started when it is first asked."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._found: Evaluator | None = None
+
+    def decide(self, package: str, document: Mapping[str, Any]) -> Decision:
+        if self._found is None:
+            self._found = _evaluator(self._workspace)
+        return self._found.decide(package, document)
+
+    def close(self) -> None:
+        if self._found is not None:
+            self._found.close()
+
+
+def _evaluator(workspace: Workspace) -> Evaluator:
+    name, sources = workspace.config.policy, sources_of(workspace.path / "policy")
+    if name.startswith("opa:"):
+        from kfm.policy.opa import OpaBinary
+
+        return OpaBinary(Path(name.removeprefix("opa:")), sources)
+    if name.startswith("http://"):
+        from kfm.policy.opa import OpaServer
+
+        return OpaServer(name, sources)
+    from kfm.policy.embedded import Embedded
+
+    return Embedded(sources)
 
 
 # ---- the world -------------------------------------------------------------------------------------------------------
@@ -302,7 +360,9 @@ def _open_world(
     workspace: Workspace, store: SqliteStore, upstream: str, dry_run: str | None, publisher: str, echo: Echo | None, clock: Clock
 ) -> Iterator[World]:
     data, root = LocalZone(workspace.data), LocalZone(workspace.path)
-    fetcher = _replay(workspace, store) if upstream == "replay" else _Routed(workspace, upstream == "sample")
+    aside = Path(tempfile.mkdtemp(prefix="kfm-replay-")) if upstream == "replay" else None
+    fetcher = _replay(workspace, store, aside) if aside is not None else _Routed(workspace, upstream == "sample")
+    policy = _Policy(workspace)
     world = World(
         clock=clock,
         store=store,
@@ -313,8 +373,10 @@ def _open_world(
         transform=_transform,
         merge=_transform,
         publisher=_publisher(publisher, data, root),
-        gates=KERNEL_GATES,
-        policy_digest=POLICY_DIGEST,
+        gates=GATES,
+        policy_digest=workspace.policy_digest,
+        vaults=Vaults(workspace.path / "keys" / "data"),
+        policy=policy,
         registry=workspace.entry,
         lease_seconds=workspace.config.lease_seconds,
         holder=f"{os.uname().nodename}:{os.getpid()}",
@@ -333,6 +395,9 @@ def _open_world(
                 yield dry
     finally:
         heart.stop()
+        policy.close()
+        if aside is not None:
+            shutil.rmtree(aside, ignore_errors=True)
         data.close()
         root.close()
 
@@ -388,9 +453,12 @@ def targets_of(
         )
     connector = workspace.path / "scripts" / "connectors" / dataset_id / "connector.py"
     digest = ids.digest(connector.read_bytes()) if connector.is_file() else None
+    joined = tuple({"source_id": name, "url": f"kfm://dataset/{name}"} for name in entry.source.datasets)
+    for name in entry.source.datasets:
+        workspace.require(name)
     base = Target(
         entry=entry,
-        sources=({"source_id": "source", "url": entry.source.url},),
+        sources=joined or ({"source_id": "source", "url": entry.source.url},),
         win=win,
         pipeline_version=entry.pipeline_version,
         connector=str(connector.absolute()) if digest else None,
@@ -398,7 +466,7 @@ def targets_of(
         trigger=trigger,
         spec_file_hash=ids.spec_hash(config.parse(spec_file.read_bytes(), spec_file.name)) if spec_file else None,
     )
-    return [specify(replace(base, partition=p), POLICY_DIGEST) for p in entry.partitions or ("",)]
+    return [specify(replace(base, partition=p), workspace.policy_digest) for p in entry.partitions or ("",)]
 
 
 def _windowed(entry: DatasetEntry) -> bool:
@@ -420,7 +488,7 @@ def resumed_target(workspace: Workspace, row: LedgerRow, plan: Mapping[str, Any]
             win=row.win,
             pipeline_version=spec["pipeline_version"],
         )
-        found = specify(target, POLICY_DIGEST)
+        found = specify(target, workspace.policy_digest)
     except (KeyError, IndexError, msgspec.ValidationError):
         found = None
     if found is None or found.spec_hash != row.spec_hash:
@@ -430,6 +498,23 @@ def resumed_target(workspace: Workspace, row: LedgerRow, plan: Mapping[str, Any]
             remedy=f"`kfm run {row.dataset_id}` starts over and closes it.",
         )
     return found
+
+
+def rebuilt_target(workspace: Workspace, record: Mapping[str, Any]) -> Target:
+    """The target a run record speaks of; its connector must still be the one that ran."""
+    spec = record.get("spec") or {}
+    entry = msgspec.convert(spec["registry"], DatasetEntry)
+    base = targets_of(workspace, record["dataset_id"])[0]
+    if spec.get("connector") != base.connector_digest:
+        raise UsageError(
+            f"scripts/connectors/{record['dataset_id']}/connector.py is not the one that ran then.",
+            expected=str(spec.get("connector")),
+            remedy="Check out the commit the record names (git_sha), then rebuild.",
+        )
+    return replace(
+        base, entry=entry, sources=tuple(spec["sources"]), partition=record["partition"], win=record["window"],
+        pipeline_version=spec["pipeline_version"],
+    )  # fmt: skip
 
 
 def updater_target(workspace: Workspace, updater: UpdaterConfig, win: str | None, clock: Clock) -> Target:
@@ -462,7 +547,7 @@ def updater_target(workspace: Workspace, updater: UpdaterConfig, win: str | None
         win=bounds,
         pipeline_version=updater.pipeline_version,
     )
-    return specify(changed, POLICY_DIGEST)
+    return specify(changed, workspace.policy_digest)
 
 
 def reindex_workspace(workspace: Workspace, damaged: list[str]) -> dict[str, int]:
@@ -508,8 +593,8 @@ def _reindex(workspace: Workspace, damaged: list[str]) -> dict[str, int]:
 def _bare_world(workspace: Workspace, data: LocalZone, root: LocalZone, clock: Clock) -> World:
     return World(
         clock=clock, store=None, data=data, root=root, keys=KeyFolder(workspace.path / "keys"), fetcher=_Routed(workspace, False),
-        transform=_transform, merge=_transform, publisher=LocalPublisher(data, root), gates=KERNEL_GATES, policy_digest=POLICY_DIGEST,
-        registry=workspace.entry, private=_private(workspace.path), facts=_facts(workspace.path),
+        transform=_transform, merge=_transform, publisher=LocalPublisher(data, root), gates=GATES, policy_digest=workspace.policy_digest,
+        registry=workspace.entry, private=_private(workspace.path), facts=_facts(workspace.path), vaults=Vaults(workspace.path / "keys" / "data"),
     )  # fmt: skip
 
 

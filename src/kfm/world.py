@@ -12,12 +12,14 @@ from kfm import canonical
 from kfm.attest import KeyFolder
 from kfm.channel import Channel
 from kfm.clock import Clock
+from kfm.commitments import Vaults
 from kfm.connectors.base import TransformJob, TransformResult
 from kfm.errors import KfmError
 from kfm.fetch.base import Fetcher
 from kfm.gates.base import Gate
-from kfm.model import ids
+from kfm.model import ids, labels
 from kfm.model.dataset import DatasetEntry
+from kfm.policy.base import Evaluator
 from kfm.publisher.base import Publisher
 from kfm.publisher.trace import TracePublisher
 from kfm.runlog import RunLog
@@ -50,6 +52,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     rows_read: int = 0
     rows_written: int = 0
     quarantined: int = 0
+    proposal: int | None = None
     reasons: tuple[dict[str, str], ...] = ()
     remedy: str = ""
     partition: str = ""
@@ -95,20 +98,10 @@ def specify(target: Target, policy_digest: str) -> Target:
     """`target` with its expanded spec and the two hashes over it."""
     entry = msgspec.to_builtins(target.entry)
     # Registry prose and governance fields decide what may be published, not which bytes come out.
-    prose = {
-        "title",
-        "description",
-        "licence",
-        "sensitivity",
-        "policy_label",
-        "max_quarantined",
-        "partitions",
-        "pipeline_version",
-        "source",
-    }
-    reading = {k: v for k, v in entry["source"].items() if k in ("kind", "format", "encoding", "records", "time_column")}
+    shaping = ("dataset_id", "business_key", "schema", "merge", "release", "location", "crs")
+    reading = {k: v for k, v in entry["source"].items() if k in ("kind", "format", "encoding", "records", "time_column", "datasets", "on")}
     transform = {
-        "registry": {k: v for k, v in entry.items() if k not in prose},
+        "registry": {k: v for k, v in entry.items() if k in shaping},
         "source": reading,
         "connector": target.connector_digest,
         "pipeline_version": target.pipeline_version,
@@ -148,12 +141,15 @@ class World:
     registry: Callable[[str], DatasetEntry | None]
     lease_seconds: float = 15.0
     holder: str = "kfm"
+    vaults: Vaults | None = None  # None: nothing here is private
+    policy: Evaluator | None = None  # None: the policy gate, where there is one, denies
     marks: Mapping[str, Any] = field(default_factory=dict)
     private: Mapping[str, str] = field(default_factory=dict)
     echo: Callable[[dict[str, Any]], None] | None = None
     facts: Callable[[], Mapping[str, Any]] = dict  # git_sha, image_digest
     toolchain: Callable[[], dict[str, str]] = dict
     new_run_id: Callable[[], str] = ids.new_run_id
+    propose_only: bool = False  # what needs nobody's approval waits all the same
     heart: "Heart | None" = None  # None: nobody renews (tests with a clock of their own)
     trace: Callable[[Publisher, RunLog, Mapping[str, Any]], Publisher] = field(
         default=lambda inner, log, marks: TracePublisher(inner, log.trace, marks)
@@ -163,7 +159,29 @@ class World:
         return Channel(self.data, self.keys, dataset_id)
 
     def log(self, dataset_id: str) -> RunLog:
-        return RunLog(self.data, self.clock, dataset_id, marks=self.marks, private=self.private, echo=self.echo)
+        return RunLog(
+            self.data, self.clock, dataset_id, marks=self.marks, private=self.private, echo=self.echo, withheld=self.is_private(dataset_id)
+        )
+
+    def family(self, dataset_id: str) -> list[DatasetEntry]:
+        """The registry entries of a dataset and of everything it is made from."""
+        found: dict[str, DatasetEntry] = {}
+        left = [dataset_id]
+        while left:
+            name = left.pop()
+            entry = None if name in found else self.registry(name)
+            if entry is not None:
+                found[entry.dataset_id] = entry
+                left += entry.source.datasets
+        return list(found.values())
+
+    def is_private(self, dataset_id: str) -> bool:
+        """Whether its records stay on the restricted side."""
+        return self.vaults is not None and labels.is_private(self.family(dataset_id))
+
+    def stand_in(self, dataset_id: str, value: str) -> str:
+        """`value`, or the commitment that stands for it in public."""
+        return self.vaults.commit(dataset_id, value) if self.vaults is not None and self.is_private(dataset_id) else value
 
     def publish(self, log: RunLog) -> Publisher:
         return self.trace(self.publisher, log, self.marks)
@@ -186,4 +204,5 @@ class World:
             return
 
     def toolchain_digest(self) -> str:
-        return ids.digest(canonical.dumps(self.toolchain()))
+        """What writes the bytes and what signs them: a resume under another toolchain or key starts over."""
+        return ids.digest(canonical.dumps([dict(self.toolchain()), self.keys.signer]))

@@ -2,9 +2,12 @@
 
 from typing import Any
 
-from kfm import canonical
+from kfm import attest, canonical
+from kfm.catalog import prov
+from kfm.policy.embedded import rego_eval as evaluate
+from kfm.policy.process import Child
 
-__all__ = ["jcs", "json_load"]
+__all__ = ["dsse_pae", "ed25519_verify", "jcs", "json_load", "prov_load", "rego_eval"]
 
 
 def jcs(obj: Any) -> bytes:
@@ -13,3 +16,24 @@ def jcs(obj: Any) -> bytes:
 
 def json_load(raw: bytes) -> Any:
     return canonical.loads(raw)
+
+
+def prov_load(text: str) -> Any:
+    return prov.prov_load(text)
+
+
+_children: list[Child] = []  # one is kept for the next case, as the evaluator does
+
+
+def rego_eval(modules: list[str], data: Any, inp: Any, query: str) -> list[dict[str, Any]]:
+    if not _children or not _children[-1].alive():
+        _children[:] = [Child()]
+    return evaluate(modules, data, inp, query, child=_children[-1])
+
+
+def dsse_pae(kind: str, body: bytes) -> bytes:
+    return attest.pae(kind, body)
+
+
+def ed25519_verify(public: bytes, message: bytes, signature: bytes) -> bool:
+    return attest.ed25519_verify(public, message, signature)

@@ -43,7 +43,7 @@ def test_every_folder_satisfies_sha256sum(kfm: Kfm, ws: Path) -> None:
         subprocess.run(["sha256sum", "-c", "--strict", "--quiet", listing.name], cwd=listing.parent, check=True, capture_output=True)
         if "processed" in listing.parts or "captures" in listing.parts:
             listed = {line.split("  ", 1)[1] for line in listing.read_text().splitlines()}
-            assert listed == {p.name for p in listing.parent.iterdir()} - {"checksums.sha256"}
+            assert listed == {str(p.relative_to(listing.parent)) for p in listing.parent.rglob("*") if p.is_file()} - {"checksums.sha256"}
 
 
 def test_upstream_that_goes_back_is_followed(kfm: Kfm, sample: SampleUpstream) -> None:

@@ -2,6 +2,7 @@
 
 kfm dataset new ID --url URL [--format csv|json|geojson] [--licence SPDX] [--sensitivity public] [--policy-label public]
 kfm dataset list | show ID | check [ID]
+kfm dataset rename ID NEW | retire ID --reason "…"
 """
 
 from typing import Any
@@ -10,7 +11,7 @@ import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say
-from kfm.config import check_source_url
+from kfm.config import change_entry, check_source_url
 from kfm.errors import KfmError, UsageError
 from kfm.model.dataset import DatasetEntry
 from kfm.model.ids import check_dataset_id
@@ -20,8 +21,10 @@ __all__ = ["configure", "main"]
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("action", choices=("new", "list", "show", "check"))
+    parser.add_argument("action", choices=("new", "list", "show", "check", "rename", "retire"))
     parser.add_argument("dataset_id", nargs="?", metavar="ID")
+    parser.add_argument("to", nargs="?", metavar="NEW", help="rename: the new id; the old one stays as an alias")
+    parser.add_argument("--reason", default="", help="retire: why it is no longer run")
     parser.add_argument("--url", help="where the file is; {since}, {until} and {partition} are filled at run time")
     parser.add_argument("--format", choices=("csv", "json", "geojson"), help="default: from the end of the URL's path")
     parser.add_argument("--title", help="default: the id in words")
@@ -39,6 +42,8 @@ def main(args: Any) -> int:
         return _new(workspace, args)
     if args.action == "list":
         return _list(workspace, args)
+    if args.action in ("rename", "retire"):
+        return _change(workspace, args)
     names = [args.dataset_id] if args.dataset_id else workspace.registered()
     if args.action == "show":
         if not args.dataset_id:
@@ -73,6 +78,33 @@ def _new(workspace: Any, args: Any) -> int:
     if missing:
         print(f"Nothing is published without {', '.join(missing)}: add {'it' if len(missing) == 1 else 'them'} there.")
     print(f"\nNext  {again(args, f'run {args.dataset_id}')}")
+    return 0
+
+
+def _change(workspace: Any, args: Any) -> int:
+    entry = workspace.require(args.dataset_id or "")
+    if args.action == "retire":
+        if not args.reason.strip():
+            raise UsageError("Retiring needs a reason.", expected='--reason "…"', remedy="Say why; it is kept in the registry.")
+        change_entry(workspace.path, args.dataset_id, {"retired": args.reason.strip()})
+        said = {"status": "retired", "dataset_id": args.dataset_id, "reason": args.reason.strip()}
+        words = f"{args.dataset_id} is retired; what is official stays official, and nothing new is published"
+    else:
+        new = check_dataset_id(args.to or "")
+        if workspace.entry(new) is not None:
+            raise UsageError(f"{new} is registered already.", expected="a new id", remedy="Choose another.")
+        if (workspace.data / "catalog" / "channels" / args.dataset_id).is_dir() or (workspace.data / "raw" / args.dataset_id).is_dir():
+            remedy = f"Register {new} with `aliases: [{args.dataset_id}]`, then `kfm dataset retire {args.dataset_id}`: its history stays where it was signed."
+            raise UsageError(
+                f"{args.dataset_id} has a history that is signed under its name.", expected="a dataset that was never run", remedy=remedy
+            )
+        change_entry(workspace.path, args.dataset_id, {"dataset_id": new, "aliases": [*entry.aliases, args.dataset_id]}, new)
+        said = {"status": "renamed", "dataset_id": new, "alias": args.dataset_id}
+        words = f"{args.dataset_id} is {new} now; the old name is kept as an alias"
+    if args.json:
+        emit(said)
+    else:
+        print(words)
     return 0
 
 

@@ -31,7 +31,8 @@ def main(args: Any) -> int:
             raise UsageError(f"{args.output} is a file.", expected="a folder", remedy="Choose another name.")
         args.output.mkdir(parents=True, exist_ok=True)
         for name, digest in listed.items():
-            temp = args.output / f".{name}.part"
+            (args.output / name).parent.mkdir(parents=True, exist_ok=True)
+            temp = (args.output / name).with_name(f".{Path(name).name}.part")
             shutil.copyfile(folder / name, temp)
             if hash_file(temp).digest != digest:
                 temp.unlink()

@@ -76,6 +76,7 @@ def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: floa
         began = time.monotonic()
         try:
             with open_world(workspace, upstream=args.upstream, dry_run=name if args.dry_run else None, echo=shown) as world:
+                world.propose_only = getattr(args, "propose_only", False)
                 outcome = run_target(world, target, forced=args.force, reason=args.reason, wait_s=wait)
         except KfmError as error:
             outcome = Outcome(
@@ -97,6 +98,7 @@ _WORDS = {
     "FAILED": "failed",
     "SUPERSEDED": "superseded",
     "FENCED": "waiting",
+    "PROPOSED": "proposed",
 }
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from kfm.errors import Quarantined, StepFailed
-from kfm.model.dataset import Column
+from kfm.model.dataset import Column, Location, Release
 
 __all__ = [
     "Books",
@@ -34,9 +34,11 @@ class InputFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything a transform may depend on: the same job over the same bytes gives the same artifact, byte for byte."""
 
-    kind: Literal["transform", "merge"] = "transform"  # merge: inputs are the tables base and part
+    # merge: inputs are the tables base and part; join: two or more tables, `on` columns they share; govern: one table, released
+    # by rule; twin: captured files, changed where nothing public may depend on them.
+    kind: Literal["transform", "merge", "join", "govern", "twin"] = "transform"
     dataset_id: str
-    format: Literal["csv", "json", "geojson"]
+    format: Literal["csv", "json", "geojson", "parquet"]
     inputs: Annotated[tuple[InputFile, ...], msgspec.Meta(min_length=1)]
     encoding: str | None = None  # None: a UTF-8 byte order mark or plain UTF-8
     records: str | None = None  # JSON: dotted path to the array; "." = every top-level value is a record
@@ -47,6 +49,11 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     until: str | None = None  # RFC 3339, exclusive
     max_quarantined: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
     connector: str | None = None  # a workspace's connector.py
+    on: tuple[str, ...] = ()  # join
+    location: Location | None = None  # govern, twin
+    release: Release | None = None  # govern, twin
+    suppress: tuple[dict[str, Any], ...] = ()  # govern: {"records": {column: value, ...}} or {"area": [w, s, e, n]}
+    seed: int = 0  # twin
     artifact: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 
@@ -86,10 +93,13 @@ class TransformResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     schema: tuple[Column, ...]  # resolved, in output order
     content_id: str  # "sha256:" + 64 hex digits over schema and rows, whatever the Parquet encoding
     profile: dict[str, ColumnProfile]
+    rows: Count = 0  # of the table that was written
     bbox: tuple[float, float, float, float] | None = None
     geometry_types: tuple[str, ...] = ()
     quarantine: str | None = None  # JSON lines {source_id, line, rule, reason, record}
     warnings: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # twin: what it wrote; the names are those of its inputs
+    steps: tuple[dict[str, Any], ...] = ()  # govern: what was done, in public words: {step, discharges, ...settings}
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,7 +141,7 @@ def toolchain() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version  # 20 ms that most commands never need
 
     found: dict[str, str] = {}
-    for name in ("kfm", "numpy", "pyarrow", "shapely"):
+    for name in ("kfm", "h3", "numpy", "pyarrow", "shapely"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -49,6 +49,7 @@ def merge(job: TransformJob, scratch: Path) -> TransformResult:
         books=Books(read=fresh.num_rows, written=fresh.num_rows - work.unchanged, unchanged=work.unchanged),
         schema=columns,
         content_id=content_id,
+        rows=writer.rows,
         profile=profile,
         bbox=extent.bbox,
         geometry_types=tuple(sorted(extent.types)),

@@ -78,6 +78,18 @@ def perform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]]
         from kfm.connectors.merge import merge
 
         return merge(job, scratch)
+    if job.kind == "join":
+        from kfm.connectors.join import join
+
+        return join(job, scratch)
+    if job.kind == "govern":
+        from kfm.connectors.govern import govern
+
+        return govern(job, scratch)
+    if job.kind == "twin":
+        from kfm.connectors.twin import twin
+
+        return twin(job, scratch)
     return transform(job, scratch, emit=emit, fetch=fetch)
 
 
@@ -353,6 +365,7 @@ class _Pass:
             books=self._books(feed, writer.rows),
             schema=self.columns,
             content_id=content_id,
+            rows=writer.rows,
             profile=profile,
             bbox=self._extent.bbox,
             geometry_types=tuple(sorted(self._extent.types)),

@@ -8,19 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from kfm.attest import KeyFolder
 from kfm.clock import SystemClock
+from kfm.commitments import Vaults
 from kfm.errors import IntegrityError, UsageError
 from kfm.fetch.url import expand_url
-from kfm.model import ids
 from kfm.store.base import LedgerRow
 from kfm.store.sqlite import SqliteStore
-from kfm.wiring import Workspace, targets_of
-from kfm.zones.base import hash_file
+from kfm.wiring import Workspace, captured_files, targets_of
 
 __all__ = ["Bench", "bench"]
 
@@ -68,7 +66,10 @@ def bench(workspace: Workspace, dataset_id: str) -> Iterator[Bench]:
         connector = workspace.path / "scripts" / "connectors" / dataset_id
         if connector.is_dir():
             shutil.copytree(connector, seed / "scripts" / "connectors" / dataset_id, ignore=shutil.ignore_patterns("__pycache__"))
+        if (workspace.path / "policy").is_dir():
+            shutil.copytree(workspace.path / "policy", seed / "policy")
         KeyFolder(seed / "keys").new()  # never the user's own
+        Vaults(seed / "keys" / "data").prepare(dataset_id)  # one key for all copies, or they could not be compared
         replay = _capture(workspace, dataset_id, folder / "capture")
         (seed / "replay.json").write_bytes(msgspec.json.encode(replay))
         yield Bench(
@@ -89,7 +90,14 @@ def _capture(workspace: Workspace, dataset_id: str, into: Path) -> dict[str, str
     rows.sort(key=lambda r: (not r.win, r.timestamp), reverse=True)  # whole captures first, then the newest
     found: dict[str, str] = {}
     for target in targets_of(workspace, dataset_id):
-        files = next((f for r in rows if r.partition == target.partition and (f := _files(workspace, r, target.entry.source.format))), None)
+        files = next(
+            (
+                f
+                for r in rows
+                if r.partition == target.partition and (f := list(captured_files(workspace, r, target.entry.source.format, into).values()))
+            ),
+            None,
+        )
         if files is None:
             name = f"{dataset_id}/{target.partition}" if target.partition else dataset_id
             raise UsageError(
@@ -102,17 +110,6 @@ def _capture(workspace: Workspace, dataset_id: str, into: Path) -> dict[str, str
             shutil.copyfile(file, copy)
             found[expand_url(source["url"], None, None, target.partition or None)] = f"../../capture/{copy.name}"
     return found
-
-
-def _files(workspace: Workspace, row: LedgerRow, kind: str) -> list[Path]:
-    """The captured files of a run, if they are still whole."""
-    sources: list[dict[str, Any]] = [s for s in msgspec.json.decode(row.source_metadata) if s.get("digest")]
-    names = {f"{s['source_id']}.{kind}": s["digest"] for s in sources}
-    if not names:
-        return []
-    folder = workspace.data / "raw" / row.dataset_id / "captures" / ids.capture_id(names)
-    whole = all((folder / n).is_file() and hash_file(folder / n).digest == digest for n, digest in names.items())
-    return [folder / n for n in names] if whole else []
 
 
 def _rows(workspace: Workspace, dataset_id: str, aside: Path) -> list[LedgerRow]:

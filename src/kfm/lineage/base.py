@@ -1,7 +1,7 @@
 """One lineage record and two of its renderings: index edges and a Cypher batch."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -28,20 +28,24 @@ class LineageRecord(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[dict[str, Any], ...]  # {key, path, hash}
 
 
-def record_of(row: LedgerRow, artifacts: Mapping[str, Mapping[str, Any]]) -> LineageRecord:
-    """The lineage of a promoted run; promote and reindex both make it here, so that they say the same."""
+def record_of(public: Callable[[str, str], str], row: LedgerRow, artifacts: Mapping[str, Mapping[str, Any]]) -> LineageRecord:
+    """The lineage of a promoted run; promote and reindex both make it here, so that they say the same.
+
+    `public(dataset_id, value)` gives what may be told of an input: its digest, or a commitment to it.
+    """
+    d = row.dataset_id
     return LineageRecord(
         run_id=row.run_id,
         updater_id=row.updater_id,
         updater_version=row.updater_version,
-        wal_id=row.wal_id,
+        wal_id=public(d, row.wal_id),
         trigger_type=row.trigger_type,
         started_at=row.timestamp,
         dataset_id=row.dataset_id,
         version_id=str(row.version_id),
         version_digest=str(row.version_digest),
         base_version=row.base_version,
-        inputs=tuple({"uri": s["source_url"], "hash": s["digest"]} for s in msgspec.json.decode(row.source_metadata)),
+        inputs=tuple({"uri": s["source_url"], "hash": public(d, s["digest"])} for s in msgspec.json.decode(row.source_metadata)),
         outputs=tuple({"key": row.dataset_id, "path": p, "hash": a["digest"]} for p, a in artifacts.items()),
     )
 

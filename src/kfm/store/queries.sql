@@ -103,3 +103,15 @@ select run_id, dataset_id, partition, win, key, reason, names, timestamp from no
 where dataset_id = :dataset_id and packed = 0 and timestamp < :before order by run_id limit 1000
 -- name: noop_mark
 update noop set packed = 1 where run_id = :run_id
+-- name: proposal_put
+insert or ignore into proposal (number, run_id) values (:number, :run_id)
+-- name: proposal_new
+insert or ignore into proposal (run_id) values (:run_id)
+-- name: proposal_number
+select number from proposal where run_id = :run_id
+-- name: proposal_run
+select ledger.* from proposal join ledger using (run_id) where number = :number
+-- name: proposals_waiting
+select proposal.number, ledger.* from proposal join ledger using (run_id) where state = 'PROPOSED' order by number
+-- name: run_maker_of
+select * from ledger where dataset_id = :dataset_id and version_id = :version_id and state = 'COMMITTED' order by rowid desc limit 1

@@ -240,6 +240,11 @@ class RunView(_View):
     def promotable(self, dataset_id: str) -> list[LedgerRow]:
         return [_ledger_row(r) for r in self._all("run_promotable", dataset_id=dataset_id)]
 
+    def maker_of(self, dataset_id: str, version_id: str) -> LedgerRow | None:
+        """The newest run that made a version official."""
+        row = self._one("run_maker_of", dataset_id=dataset_id, version_id=version_id)
+        return None if row is None else _ledger_row(row)
+
     def maker(self, dataset_id: str, version_id: str, spec_hash: str) -> LedgerRow | None:
         """The run that last made this version official under this spec."""
         row = self._one("run_maker", dataset_id=dataset_id, version_id=version_id, spec_hash=spec_hash)
@@ -361,6 +366,25 @@ class IndexView(_View):
         for name in ("contents", "held", "suppressed"):
             values[name] = msgspec.json.decode(values[name])
         return Generation(**values)
+
+    def new_proposal(self, run_id: str) -> int:
+        """The number of a run's proposal, given once."""
+        self._do("proposal_new", run_id=run_id)
+        return int(self.proposal_number(run_id) or 0)
+
+    def put_proposal(self, number: int, run_id: str) -> None:
+        self._do("proposal_put", number=number, run_id=run_id)
+
+    def proposal_number(self, run_id: str) -> int | None:
+        row = self._one("proposal_number", run_id=run_id)
+        return None if row is None else int(row["number"])
+
+    def proposal_run(self, number: int) -> LedgerRow | None:
+        row = self._one("proposal_run", number=number)
+        return None if row is None else _ledger_row(row)
+
+    def proposals_waiting(self) -> list[tuple[int, LedgerRow]]:
+        return [(int(r["number"]), _ledger_row(r)) for r in self._all("proposals_waiting")]
 
     def last_generation(self, dataset_id: str) -> Generation | None:
         row = self._one("generation_last", dataset_id=dataset_id)

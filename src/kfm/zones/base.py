@@ -9,7 +9,7 @@ from typing import Protocol
 
 from kfm.errors import UsageError
 
-__all__ = ["Stored", "Zone", "check_path", "hash_file"]
+__all__ = ["Stored", "Zone", "check_path", "hash_file", "note", "room"]
 
 
 class Stored(tuple[str, int]):
@@ -30,6 +30,18 @@ def hash_file(path: Path) -> Stored:
     with path.open("rb", buffering=0) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Stored(("sha256:" + digest, path.stat().st_size))
+
+
+def room(scratch: Path, name: str) -> Path:
+    """A folder of its own inside a scratch folder."""
+    (scratch / name).mkdir(exist_ok=True)
+    return scratch / name
+
+
+def note(path: Path, content: bytes) -> Path:
+    """`content` in a scratch file."""
+    path.write_bytes(content)
+    return path
 
 
 def check_path(path: str) -> str:

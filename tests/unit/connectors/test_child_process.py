@@ -286,5 +286,5 @@ def test_nothing_heavy_is_loaded_by_the_parent_side():
 
 
 def test_the_toolchain_is_named_without_importing_it():
-    assert set(toolchain()) == {"kfm", "numpy", "pyarrow", "shapely"}
+    assert set(toolchain()) == {"h3", "kfm", "numpy", "pyarrow", "shapely"}
     assert all(v[0].isdigit() for v in toolchain().values())

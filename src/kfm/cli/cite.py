@@ -1,0 +1,45 @@
+"""Print how to cite a version: it names exactly these bytes for ever, and says how to check them."""
+
+from typing import Any
+
+from kfm.cli.call import Parser, emit
+from kfm.ref import resolve
+from kfm.wiring import open_workspace, open_world
+
+__all__ = ["configure", "main"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("ref", metavar="REF", help="DATASET, DATASET@vHEX or DATASET@GENERATION")
+    parser.add_argument("--format", choices=("text", "bibtex", "csl"), default="text")
+
+
+def main(args: Any) -> int:
+    workspace = open_workspace(args.workspace)
+    with open_world(workspace) as world:
+        entry = workspace.require(args.ref.removeprefix("kfm://dataset/").split("@")[0])
+        ref = resolve(world, args.ref)
+        row = world.store.read(lambda tx: tx.runs.maker_of(ref.dataset_id, ref.version_id))
+        trust = world.keys.trust()
+    year = row.timestamp[:4] if row is not None else "n.d."
+    by = entry.custodian or ", ".join(o.split(" <")[0] for o in entry.owners) or "unknown custodian"
+    address = f"kfm://dataset/{ref.dataset_id}@{ref.version_id}"
+    root = trust.fingerprint if trust is not None else "none"
+    csl = {
+        "id": f"{ref.dataset_id}-{ref.version_id}", "type": "dataset", "title": entry.title, "publisher": by, "version": ref.version_id,
+        "issued": {"date-parts": [[int(year)]]} if year.isdigit() else {}, "URL": address, "license": entry.licence,
+        "note": f"sha256:{ref.version_digest}, generation {ref.generation}, root {root}",
+    }  # fmt: skip
+    if args.json or args.format == "csl":
+        emit(csl)
+    elif args.format == "bibtex":
+        print(
+            f"@misc{{{ref.dataset_id}_{ref.version_id[:9]},\n  title = {{{entry.title}}},\n  author = {{{by}}},\n  year = {{{year}}},\n"
+            f"  version = {{{ref.version_id}}},\n  url = {{{address}}},\n  note = {{{csl['note']}}}\n}}"
+        )
+    else:
+        print(f"{by} ({year}). {entry.title}, version {ref.version_id}. {entry.licence}. {address}")
+        print(
+            f"sha256:{ref.version_digest}, generation {ref.generation}. Check: kfm bundle {args.ref} -o f.zip; kfm verify f.zip --root {root}"
+        )
+    return 0

@@ -1,0 +1,59 @@
+"""Grant the use of a dataset, or list its grants. A grant names a person, a purpose, the steward who signs and the day it ends.
+
+`--purpose publish` lets a restricted dataset's released version become official; other purposes are for readers.
+"""
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+
+from kfm.cli.approve import signer_of
+from kfm.cli.call import Parser, emit
+from kfm.clock import rfc3339
+from kfm.errors import UsageError
+from kfm.grants import Grant, grants_of, write_grant
+from kfm.wiring import open_workspace, open_world
+
+__all__ = ["configure", "main"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("dataset", metavar="DATASET")
+    parser.add_argument("--to", metavar="NAME", help="the person; without it the grants are listed")
+    parser.add_argument("--purpose", default="", help="what for; `publish` or words of your own")
+    parser.add_argument("--expires", metavar="DATE", help="the day it ends")
+    parser.add_argument("--key", metavar="NAME|FILE", help="the steward's key")
+
+
+def main(args: Any) -> int:
+    workspace = open_workspace(args.workspace)
+    workspace.require(args.dataset)
+    with open_world(workspace) as world:
+        if args.to is None:
+            rows = [{**msgspec.to_builtins(g), "state": state} for g, state in grants_of(world, args.dataset)]
+            if args.json:
+                emit({"grants": rows})
+            else:
+                for r in rows:
+                    print(f"  {r['person']:<20} {r['purpose']:<16} {r['steward']:<20} {r['expires'][:10]}  {r['state']}")
+                print(f"{len(rows)} grants")
+            return 0
+        if not args.purpose or not args.expires:
+            raise UsageError("A grant names purpose and end.", expected="--purpose and --expires", remedy="Add them.")
+        signer = signer_of(world, workspace, args.key)
+        grant = Grant(dataset_id=args.dataset, person=args.to, purpose=args.purpose, steward=signer.name, expires=_day(args.expires))
+        path = write_grant(world, grant, signer)
+    if args.json:
+        emit({"status": "granted", "path": path, **msgspec.to_builtins(grant)})
+    else:
+        print(f"{grant.steward} grants {grant.person} the use of {args.dataset} for {grant.purpose} until {grant.expires[:10]}")
+    return 0
+
+
+def _day(text: str) -> str:
+    try:
+        day = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} is not a day.", expected="such as 2027-06-30", remedy="Correct it.") from error
+    return rfc3339(day if day.tzinfo else day.replace(tzinfo=dt.UTC))

@@ -1,0 +1,80 @@
+"""Make an approved proposal official: it is judged again on the policy and labels of now, then its generation is appended.
+
+Without enough valid approvals it is denied (exit 3), and what differs from what people approved is shown.
+"""
+
+import time
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import Parser, emit
+from kfm.cli.run import tell
+from kfm.errors import Denied, UsageError
+from kfm.inline import promote_run
+from kfm.model.ledger import LedgerRow
+from kfm.proposal import earlier, run_of
+from kfm.ref import locate
+from kfm.wiring import open_workspace, open_world
+from kfm.world import World
+
+__all__ = ["configure", "main"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("what", metavar="N|DATASET", help="a proposal, or the dataset whose newest proposal is meant")
+
+
+def main(args: Any) -> int:
+    workspace, began = open_workspace(args.workspace), time.monotonic()
+    with open_world(workspace) as world:
+        row = _row(world, workspace, args.what)
+        if row.state != "PROPOSED":
+            raise Denied(
+                f"This proposal is {row.state}: {row.reason or 'it has ended'}.",
+                expected="a proposal that waits",
+                remedy="`kfm review` lists them.",
+            )
+        outcome = promote_run(world, row)
+        if outcome.state == "PROPOSED":
+            outcome = msgspec.structs.replace(outcome, exit_code=3, reasons=(*outcome.reasons, *_changed(world, row)))
+    if args.json:
+        emit(msgspec.to_builtins(outcome))
+    else:
+        tell(outcome, time.monotonic() - began)
+    return outcome.exit_code
+
+
+def _row(world: World, workspace: Any, what: str) -> LedgerRow:
+    number = what.removeprefix("proposal/")
+    if number.isdigit():
+        return run_of(world, int(number))
+    workspace.require(what)
+    waiting = [r for _, r in world.store.read(lambda tx: tx.index.proposals_waiting()) if r.dataset_id == what]
+    if not waiting:
+        raise UsageError(f"No proposal of {what} waits.", expected="a proposal", remedy=f"`kfm propose {what}` makes one.")
+    found: LedgerRow = waiting[-1]
+    return found
+
+
+def _changed(world: World, row: LedgerRow) -> list[dict[str, str]]:
+    """What differs between this candidate and those people approved."""
+    from kfm.diff.tables import diff_files
+
+    number = world.store.read(lambda tx: tx.index.proposal_number(row.run_id))
+    found = []
+    for other, judged in earlier(world, row):
+        old = world.store.read(lambda tx, other=other: tx.index.proposal_number(other.run_id))
+        a, b = locate(world, f"proposal/{old}"), locate(world, f"proposal/{number}")
+        diff = diff_files(a.files, b.files, b.business_key, limit=3, dataset_id=row.dataset_id, labels=(a.label, b.label))
+        cells = [
+            f"{', '.join(f'{k} {v}' for k, v in change.key.items())}: "
+            + "; ".join(f"{c} {old} → {new}" for c, (old, new) in change.cells.items())
+            for change in diff.samples
+        ]
+        message = (
+            f"{judged.name} approved proposal {old}, not this one: {diff.added:,} rows added, {diff.removed:,} removed, {diff.changed:,} changed."
+            + (" " + " | ".join(cells) if cells else "")
+        )
+        found.append({"code": "approval.other", "message": message, "remedy": f"kfm diff proposal/{old} proposal/{number}"})
+    return found

@@ -1,0 +1,29 @@
+"""Fetch, transform and judge, and stop before anything becomes official: a preview that `kfm promote N` can finish."""
+
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import Parser, emit
+from kfm.cli.run import run_dataset
+from kfm.wiring import open_workspace
+
+__all__ = ["configure", "main"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("dataset", nargs="+", metavar="DATASET")
+    parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="where bytes come from")
+    parser.add_argument("--force", action="store_true", help="propose although nothing changed; gates still apply")
+    parser.add_argument("--reason", default="", help="why it is forced; recorded")
+    parser.set_defaults(dry_run=False, spec=None, propose_only=True)
+
+
+def main(args: Any) -> int:
+    workspace = open_workspace(args.workspace)
+    for name in args.dataset:
+        workspace.require(name)
+    outcomes = [o for name in args.dataset for o in run_dataset(workspace, name, args, "", 60.0)]
+    if args.json:
+        emit({"runs": [msgspec.to_builtins(o) for o in outcomes]})
+    return max(o.exit_code for o in outcomes)

@@ -1,0 +1,45 @@
+"""Make the output of a receipt again from what was captured then, and compare it byte for byte. Nothing is published."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import Parser, emit
+from kfm.cli.terminal import say, sign
+from kfm.errors import UsageError
+from kfm.model.receipt import Receipt
+from kfm.rebuild import rebuild, record_of_receipt
+from kfm.wiring import open_workspace, open_world, rebuilt_target
+
+__all__ = ["configure", "main"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("receipt", type=Path, metavar="receipt.json", help="a file below receipts/")
+
+
+def main(args: Any) -> int:
+    try:
+        receipt = msgspec.json.decode(args.receipt.read_bytes(), type=Receipt)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError(
+            f"{args.receipt} is not a receipt: {error}.", expected="a file below receipts/", remedy="Check the path."
+        ) from error
+    workspace = open_workspace(args.workspace)
+    with open_world(workspace) as world:
+        record = record_of_receipt(world, receipt)
+        found = rebuild(world, receipt, record, rebuilt_target(workspace, record))
+    code = 0 if found["equal"] else 6
+    if args.json:
+        emit({"run_id": receipt.run_id, "dataset_id": receipt.dataset_id, **found})
+        return code
+    print(
+        f"{sign('PASS' if found['equal'] else 'FAILED')} {found['path']} of run {receipt.run_id}: {'byte-equal' if found['equal'] else 'differs'}"
+    )
+    print(f"  receipt  {found['expected']}\n  rebuilt  {found['made']}")
+    if code:
+        other = {k: (v, found["now"].get(k)) for k, v in found["then"].items() if k in found["now"] and v != found["now"][k]}
+        print("  tools    " + (", ".join(f"{k} {a} then, {b} now" for k, (a, b) in other.items()) or "the same as then"))
+        say("exit 6")
+    return code

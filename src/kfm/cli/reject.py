@@ -1,0 +1,34 @@
+"""Reject a proposal with your own key and a reason. It ends REJECTED; the same content is not proposed again until something changes."""
+
+from typing import Any
+
+from kfm.cli.approve import signer_of
+from kfm.cli.call import Parser, emit
+from kfm.errors import UsageError
+from kfm.proposal import reject, run_of
+from kfm.receipts import finish
+from kfm.wiring import open_workspace, open_world
+
+__all__ = ["configure", "main"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("number", metavar="N", help="the proposal")
+    parser.add_argument("--key", metavar="NAME|FILE", help="your key; default: KFM_KEY, or the only one in keys/people")
+    parser.add_argument("--reason", default="", help="why; kept with the signature")
+
+
+def main(args: Any) -> int:
+    if not args.reason.strip():
+        raise UsageError("A rejection needs a reason.", expected='--reason "…"', remedy="Say why; it is signed.")
+    workspace = open_workspace(args.workspace)
+    with open_world(workspace) as world:
+        row = run_of(world, int(args.number.removeprefix("proposal/")))
+        signer = signer_of(world, workspace, args.key)
+        ended = reject(world, row, signer, args.reason.strip())
+        finish(world, ended.run_id)
+    if args.json:
+        emit({"status": "rejected", "proposal": int(args.number), "by": signer.name, "reason": args.reason.strip()})
+        return 0
+    print(f"{signer.name} rejected proposal {args.number} of {row.dataset_id}; the official version is unchanged")
+    return 0

@@ -1,0 +1,66 @@
+"""List the proposals that wait for a person, or show one: its gates, what it changes, who approved, what you would sign."""
+
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import Parser, again, emit
+from kfm.cli.gates import tell
+from kfm.cli.terminal import sign
+from kfm.judgement import judge_ref
+from kfm.model.ledger import LedgerRow
+from kfm.proposal import count, load, members, run_of
+from kfm.wiring import open_workspace, open_world
+from kfm.world import World
+
+__all__ = ["configure", "main"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("number", nargs="?", metavar="N", help="a proposal; without it, all that wait")
+
+
+def main(args: Any) -> int:
+    workspace = open_workspace(args.workspace)
+    with open_world(workspace) as world:
+        return _list(world, args) if args.number is None else _one(world, args)
+
+
+def _list(world: World, args: Any) -> int:
+    waiting: list[tuple[int, LedgerRow]] = world.store.read(lambda tx: tx.index.proposals_waiting())
+    rows: list[dict[str, Any]] = []
+    for number, row in waiting:
+        valid, needed = count(world, row)
+        asked = [r["message"] for v in load(world, row)[0]["verdicts"] for r in v.get("review", ())]
+        rows.append(
+            {"proposal": number, "dataset_id": row.dataset_id, "version_id": row.version_id, "since": row.timestamp, "approvals": valid, "needed": needed, "asked": asked}
+        )  # fmt: skip
+    if args.json:
+        emit({"proposals": rows})
+        return 0
+    for r in rows:
+        print(
+            f"  {sign('PROPOSED')} {r['proposal']:<5} {r['dataset_id']:<22} {r['approvals']} of {r['needed']} approvals  {'; '.join(r['asked'])}"
+        )
+    print(f"{len(rows)} wait")
+    if rows:
+        following = f"review {rows[0]['proposal']}"
+        print(f"\nNext  {again(args, following)}")
+    return 0
+
+
+def _one(world: World, args: Any) -> int:
+    number = args.number.removeprefix("proposal/")
+    found = judge_ref(world, f"proposal/{number}")
+    row = run_of(world, int(number))
+    proposal, digest = load(world, row)
+    signed = members(world, row, proposal, digest)
+    if args.json:
+        emit({"judgement": msgspec.to_builtins(found), "you_sign": signed, "state": row.state})
+        return found.exit_code
+    print("You would sign exactly this:\n")
+    for name, value in signed.items():
+        print(f"  {name:<17} {value}")
+    print(f"\nWhat changes   {again(args, f'diff {row.dataset_id} proposal/{number}')}\n")
+    tell(found, args)
+    return found.exit_code

@@ -1,0 +1,79 @@
+"""Withdraw a whole dataset, a partition, records or an area. It stops being served, and never comes back by itself.
+
+The withdrawal is a generation of the channel that carries its own rule: whatever upstream delivers later is published without it,
+and --force does not lift it. --erase also destroys the bytes everywhere and leaves who ordered it and when.
+"""
+
+from typing import Any
+
+from kfm.cli.call import Parser, emit
+from kfm.erase import erase
+from kfm.errors import UsageError
+from kfm.operate import withdraw, withdraw_rule
+from kfm.wiring import open_workspace, open_world
+
+__all__ = ["configure", "main"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("dataset", metavar="DATASET")
+    parser.add_argument("--partition", default=None, metavar="NAME", help="this partition only")
+    parser.add_argument(
+        "--record", action="append", default=[], metavar="COLUMN=VALUE", help="records with this value; repeated: all must fit"
+    )
+    parser.add_argument("--area", metavar="W,S,E,N", help="records inside this box, in degrees")
+    parser.add_argument("--reason", default="", help="why; signed into the channel, public")
+    parser.add_argument("--authority", default="", metavar="NAME", help="who ordered it; with --erase needed")
+    parser.add_argument("--erase", action="store_true", help="destroy the bytes too: versions, captures, parts; not to be undone")
+
+
+def main(args: Any) -> int:
+    if not args.reason.strip():
+        raise UsageError("A withdrawal needs a reason.", expected='--reason "…"', remedy="Say why; it is signed into the channel.")
+    if args.erase and not args.authority.strip():
+        raise UsageError("An erasure needs an authority.", expected="--authority NAME", remedy="Say who ordered it; that is what stays.")
+    rule = _rule(args)
+    workspace = open_workspace(args.workspace)
+    workspace.require(args.dataset)
+    with open_world(workspace) as world:
+        said: dict[str, Any] = {"authority": args.authority.strip()} if args.authority.strip() else {}
+        if args.erase:
+            said |= {"erased": True, "date": world.clock.now().date().isoformat()}
+        if rule is not None:
+            made = withdraw_rule(world, args.dataset, rule, args.reason.strip(), **said)
+        else:
+            made = withdraw(world, args.dataset, args.partition or "", args.reason.strip(), **said)
+        gone = erase(world, args.dataset) if args.erase else 0
+    if args.json:
+        emit(
+            {
+                "status": "withdrawn",
+                "dataset_id": args.dataset,
+                "generation": made.generation,
+                "version_id": made.version_id,
+                "erased_files": gone,
+            }
+        )
+        return 0
+    left = f"{made.version_id[:9]}… is official now" if made.version_id else "nothing is official now"
+    print(f"Withdrawn from {args.dataset} by generation {made.generation}; {left}" + (f"; {gone} files destroyed" if args.erase else ""))
+    return 0
+
+
+def _rule(args: Any) -> dict[str, Any] | None:
+    if sum(map(bool, (args.record, args.area, args.partition is not None))) > 1:
+        raise UsageError("--record, --area and --partition exclude one another.", expected="one of them", remedy="Withdraw in two steps.")
+    if args.record:
+        pairs = [r.partition("=") for r in args.record]
+        if not all(sep and name for name, sep, _ in pairs):
+            raise UsageError("--record is not COLUMN=VALUE.", expected="--record site_no=14RC301", remedy="Correct it.")
+        return {"records": {name: value for name, _, value in pairs}}
+    if args.area:
+        try:
+            west, south, east, north = (float(x) for x in args.area.split(","))
+        except ValueError as error:
+            raise UsageError("--area is not four numbers.", expected="W,S,E,N in degrees", remedy="Correct it.") from error
+        if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
+            raise UsageError("--area is not a box.", expected="W < E and S < N, in degrees", remedy="Correct it.")
+        return {"area": [west, south, east, north]}
+    return None

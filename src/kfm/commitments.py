@@ -1,0 +1,125 @@
+"""The restricted side: records sealed at rest with a key per dataset, and commitments that stand for them in public."""
+
+import contextlib
+import hashlib
+import hmac
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from kfm.errors import Denied, IntegrityError
+
+__all__ = ["SEALED", "Vaults"]
+
+SEALED = ".sealed"  # the end of a sealed file's name
+_MAGIC = b"KFMSEAL1"
+_CHUNK = 4 << 20
+_TAG = 16
+
+
+class Vaults:
+    """`keys/data/<id>` (a 256-bit key) and `keys/data/<id>.salt`, made when first needed, 0600.
+
+    AES-256-GCM-SIV in chunks. Nonces come from HMAC(key, digest), so the same bytes are sealed to the same bytes: a resumed run
+    stores what it stored before. Destroying the key destroys every copy of what it sealed, in backups too; the salt stays for
+    an auditor, who can show that a commitment stands for bytes they hold.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def _secret(self, name: str, make: bool) -> bytes:
+        path = self._folder / name
+        if make and not path.exists():
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            temp = self._folder / f".{name}.{os.getpid()}"
+            fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, os.urandom(32).hex().encode() + b"\n")
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            with contextlib.suppress(FileExistsError):
+                os.link(temp, path)  # two processes may both be first: one key wins
+            temp.unlink()
+            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        try:
+            raw = bytes.fromhex(path.read_text().strip())
+        except FileNotFoundError as error:
+            raise Denied(
+                f"The data key keys/data/{name} is missing: what it sealed cannot be read.",
+                expected="the key that sealed it",
+                remedy="Restore it with `kfm keys restore`; if it was erased on purpose, the bytes are gone for good.",
+            ) from error
+        except ValueError as error:
+            raise _damaged(f"keys/data/{name}") from error
+        if len(raw) != 32:
+            raise _damaged(f"keys/data/{name}")
+        return raw
+
+    def prepare(self, dataset_id: str) -> None:
+        """Make key and salt, if they are not there."""
+        self._secret(dataset_id, make=True)
+        self._secret(f"{dataset_id}.salt", make=True)
+
+    def commit(self, dataset_id: str, value: str) -> str:
+        """What stands in public for a digest, count, size or time of a non-public input."""
+        salt = self._secret(f"{dataset_id}.salt", make=True)
+        return "hmac-sha256:" + hmac.new(salt, value.encode(), hashlib.sha256).hexdigest()
+
+    def seal(self, dataset_id: str, source: Path, into: Path) -> None:
+        """Write `source` sealed; equal bytes give equal bytes."""
+        key = self._secret(dataset_id, make=True)
+        with source.open("rb") as plain:
+            digest = hashlib.file_digest(plain, "sha256").digest()
+        base = hmac.new(key, digest, hashlib.sha256).digest()[:16]
+        size = source.stat().st_size
+        with source.open("rb") as plain, into.open("wb") as out:
+            out.write(_MAGIC + base)
+            self._chunks(key, base, plain, out, (size + _CHUNK - 1) // _CHUNK or 1, _CHUNK, "encrypt")
+
+    def unseal(self, dataset_id: str, source: Path, into: Path) -> None:
+        """Write what `source` seals; a changed, cut or exchanged file raises `IntegrityError`."""
+        from cryptography.exceptions import InvalidTag
+
+        key = self._secret(dataset_id, make=False)
+        size = source.stat().st_size - len(_MAGIC) - 16
+        with source.open("rb") as sealed, into.open("wb") as out:
+            head = sealed.read(len(_MAGIC) + 16)
+            if not head.startswith(_MAGIC) or size < _TAG:
+                raise _damaged(source.name)
+            try:
+                self._chunks(key, head[len(_MAGIC) :], sealed, out, -(-size // (_CHUNK + _TAG)), _CHUNK + _TAG, "decrypt")
+            except InvalidTag as error:
+                raise _damaged(source.name) from error
+
+    def _chunks(self, key: bytes, base: bytes, source: BinaryIO, out: BinaryIO, count: int, length: int, verb: str) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
+
+        work: Callable[[bytes, bytes, bytes], Any] = getattr(AESGCMSIV(hmac.new(key, b"seal", hashlib.sha256).digest()), verb)
+        for number in range(count):
+            place = number.to_bytes(8) + (b"\x01" if number == count - 1 else b"\x00")  # a cut file lacks its last chunk
+            nonce = hmac.new(key, base + place, hashlib.sha256).digest()[:12]
+            out.write(work(nonce, source.read(length), place))
+
+    def has_key(self, dataset_id: str) -> bool:
+        return (self._folder / dataset_id).is_file()
+
+    def erase(self, dataset_id: str) -> None:
+        """Destroy the data key: everything it sealed, wherever a copy lies, is gone."""
+        path = self._folder / dataset_id
+        if path.is_file():
+            with path.open("r+b") as file:
+                file.write(b"0" * path.stat().st_size)
+                file.flush()
+                os.fsync(file.fileno())
+            path.unlink()
+
+
+def _damaged(name: str) -> IntegrityError:
+    return IntegrityError(f"{name} is damaged.", expected="the bytes that were sealed", remedy="Restore it from a backup.")

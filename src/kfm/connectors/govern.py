@@ -1,0 +1,462 @@
+"""Releases one table by rule: without what was withdrawn or is withheld, by H3 cell, in groups of at least k records."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise, repeat
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import h3.api.basic_int as h3
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import shapely
+
+from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
+from kfm.connectors.merge import _TYPES, _extend
+from kfm.connectors.values import ARROW
+from kfm.connectors.writer import Extent, TableWriter, arrow_schema
+from kfm.model.dataset import Aggregate, Column, Location, Release
+
+__all__ = ["Where", "columns_of", "govern", "in_order", "representative", "touching", "write_table"]
+
+_CELL, _GEOMETRY, _RECORDS = "h3_cell", "geometry", "records"
+_LATITUDE, _LONGITUDE = {"lat", "latitude"}, {"lon", "lng", "longitude"}
+_ROWS = 65_536
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Area = Sequence[float]  # west, south, east, north; west of more than east crosses the antimeridian
+
+
+def govern(job: TransformJob, scratch: Path) -> TransformResult:
+    """`inputs` is the precise table. Withdrawn records go first, then the release; without one the rest passes as it is.
+
+    `books` speaks of records: those a group stands for are written, however few rows the groups take. Nothing else in the result
+    comes from the precise table.
+    """
+    with pq.ParquetFile(job.inputs[0].path) as file:
+        columns = columns_of(file.schema_arrow, job.schema)
+        rows = _Rows(job, file, columns)
+        rows.withdraw(job.suppress)
+        if job.release is None:
+            batches = rows.kept(tuple(c.name for c in columns))
+        else:
+            columns, batches = _released(job.release, columns, rows)
+        return write_table(job, scratch, columns, batches, books=rows.books, steps=_steps(job))
+
+
+def _steps(job: TransformJob) -> tuple[dict[str, Any], ...]:
+    """What was done, in the words of the registry: settings, never a count."""
+    steps: list[dict[str, Any]] = [{"step": "suppress"}] if job.suppress else []
+    if (release := job.release) is None:
+        return tuple(steps)
+    if release.withhold:
+        steps.append({"step": "withhold", "columns": list(release.withhold)})
+    k = {"min_records": release.min_records}
+    if release.h3_resolution is not None:
+        settings = {"resolution": release.h3_resolution, **k, "min_area_km2": release.min_area_km2}
+        steps.append({"step": "h3_generalise", "discharges": "generalise", **settings})
+    if (groups := release.aggregate) is not None:
+        steps.append({"step": "aggregate", "discharges": "aggregate", "by": list(groups.by), "collect": list(groups.collect), **k})
+    return tuple(steps)
+
+
+# -- tables
+
+
+def columns_of(schema: "pa.Schema", known: Iterable[Column]) -> tuple[Column, ...]:
+    """The columns of a Parquet table, as `known` where it knows more than Parquet does."""
+    named = {c.name: c for c in known}
+    found = []
+    for field in schema:
+        column = named.get(field.name)
+        if column is None or ARROW[column.type] != field.type:
+            column = Column(name=field.name, type=_TYPES.get(str(field.type), "string"), nullable=field.nullable)  # type: ignore[arg-type]
+        found.append(column)
+    return tuple(found)
+
+
+def write_table(
+    job: TransformJob,
+    scratch: Path,
+    columns: tuple[Column, ...],
+    batches: "Iterable[pa.RecordBatch]",
+    *,
+    books: Books,
+    steps: tuple[dict[str, Any], ...] = (),
+    warnings: tuple[str, ...] = (),
+) -> TransformResult:
+    """Write the batches as `scratch/<artifact>`; everything about the table is taken from what was written."""
+    schema, extent = arrow_schema(columns), Extent()
+    geometry = next((c.name for c in columns if c.type == "geometry"), None)
+    writer = TableWriter(scratch / job.artifact, columns, job.business_key)
+    try:
+        for batch in batches:
+            if geometry is not None:
+                _extend(extent, batch.column(geometry).unique())
+            writer.add(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+        content_id, profile = writer.close((geometry, extent) if geometry is not None else None)
+    except BaseException:
+        writer.abandon()
+        raise
+    return TransformResult(
+        artifact=job.artifact,
+        books=books,
+        schema=columns,
+        content_id=content_id,
+        rows=writer.rows,
+        profile=profile,
+        bbox=extent.bbox,
+        geometry_types=tuple(sorted(extent.types)),
+        warnings=warnings,
+        steps=steps,
+    )
+
+
+def in_order(table: "pa.Table") -> "Iterator[pa.RecordBatch]":
+    """The rows ordered by all their columns: how they came in leaves no trace, nor does the sign of a zero."""
+    names = table.schema.names
+    table = pa.table([pc.add(c, 0.0) if pa.types.is_floating(c.type) else c for c in table.columns], names=names).combine_chunks()
+    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
+    for start in range(0, len(order), _ROWS):
+        yield from table.take(order.slice(start, _ROWS)).combine_chunks().to_batches()
+
+
+class _Rows:
+    """The rows of the precise table and what became of each."""
+
+    def __init__(self, job: TransformJob, file: "pq.ParquetFile", columns: tuple[Column, ...]) -> None:
+        self._file, self._types = file, {c.name: c.type for c in columns}
+        self.where = Where.of(list(self._types), [c.name for c in columns if c.type == "geometry"], job.location)
+        self.keep: Mask = np.ones(file.metadata.num_rows, np.bool_)
+        self._dropped: dict[str, int] = {}
+
+    @property
+    def books(self) -> Books:
+        """Where every record went."""
+        return Books(read=len(self.keep), written=int(self.keep.sum()), dropped=dict(sorted(self._dropped.items())))
+
+    def drop(self, rule: str, lost: Mask) -> None:
+        """Leave out the rows of a mask that are still kept."""
+        lost = lost & self.keep
+        if lost.any():
+            self._dropped[rule] = self._dropped.get(rule, 0) + int(lost.sum())
+            self.keep &= ~lost
+
+    def scan(self, names: Iterable[str]) -> "Iterator[tuple[slice, pa.RecordBatch]]":
+        """Every row, some columns, with where each batch stands."""
+        wanted, at = list(dict.fromkeys(names)), 0
+        for batch in self._file.iter_batches(_ROWS, columns=wanted):
+            yield slice(at, at := at + batch.num_rows), batch.select(wanted)
+
+    def kept(self, names: tuple[str, ...]) -> "Iterator[pa.RecordBatch]":
+        """The rows still kept, in the order they have."""
+        for at, batch in self.scan(names):
+            yield batch.filter(pa.array(self.keep[at]))
+
+    def withdraw(self, rules: Sequence[dict[str, Any]]) -> None:
+        """Drop what suppression rules name; a rule that cannot be applied stops the release."""
+        records, areas = self._understood(rules)
+        used = {name for rule in records for name in rule} | (self.where.names if areas else set())
+        lost = np.zeros(len(self.keep), np.bool_)
+        for at, batch in self.scan(used) if used else ():
+            for rule in records:
+                lost[at] |= np.logical_and.reduce([_equals(batch.column(name), text) for name, text in rule.items()])
+            for area in areas:
+                lost[at] |= self.where.inside(batch, area)
+        self.drop("withdrawn", lost)
+
+    def _understood(self, rules: Sequence[dict[str, Any]]) -> tuple[list[dict[str, str | None]], list[Area]]:
+        records: list[dict[str, str | None]] = []
+        areas: list[Area] = []
+        for rule in rules:
+            match rule:
+                case {"records": dict() as named, **rest} if named and not rest:
+                    for name in named:
+                        if self._types.get(name, "geometry") == "geometry":
+                            _refuse("suppress.column", f"A withdrawal names records by {name!r}, which is no plain column of the table.")
+                    records.append({name: _canonical(value, self._types[name]) for name, value in named.items()})
+                case {"area": [float() | int(), float() | int(), float() | int(), float() | int()] as area, **rest} if (
+                    _is_area(area) and not rest
+                ):
+                    if not self.where.known:
+                        _refuse("suppress.place", "A withdrawal names an area, but no column of the table says where a record is.")
+                    areas.append(area)
+                case _:
+                    _refuse("suppress.rule", "A withdrawal has a rule that is neither of records nor of an area.")
+        return records, areas
+
+    def cells(self, resolution: int) -> Any:
+        """The H3 cell of every row, 0 where there is no place."""
+        if not self.where.known:
+            _refuse("release.place", "Records are to be generalised, but no column of the table says where they are.")
+        cells = np.zeros(len(self.keep), np.uint64)
+        for at, batch in self.scan(self.where.names):
+            lat, lng = self.where.points(batch)
+            placed = np.flatnonzero(~np.isnan(lat))
+            found = map(h3.latlng_to_cell, lat[placed].tolist(), lng[placed].tolist(), repeat(resolution))
+            cells[at][placed] = np.fromiter(found, np.uint64, len(placed))
+        return cells
+
+
+def _refuse(code: str, happened: str) -> NoReturn:
+    raise Refused(
+        code,
+        happened,
+        expected="rules whose columns the table has, each once, and columns that say where a record is",
+        remedy="Upstream may have renamed a column; correct `release`, `location` or the withdrawal. Nothing is published until then.",
+    )
+
+
+def _is_area(area: Area) -> bool:
+    west, south, east, north = area
+    return -90 <= south < north <= 90 and max(abs(west), abs(east)) <= 180 and west != east
+
+
+def _canonical(value: Any, kind: str) -> str | None:
+    """A value of a rule as `_equals` compares it: the text Arrow gives the value the column would hold; None for no value."""
+    if value is None:
+        return None
+    whole = kind == "integer" and isinstance(value, float) and value.is_integer()
+    text = value if isinstance(value, str) else msgspec.json.encode(int(value) if whole else value, order="sorted").decode()
+    try:
+        return str(pa.scalar(text).cast(ARROW[kind]).cast(pa.string()))
+    except pa.ArrowInvalid:
+        return text  # no value of this type, so no record has it
+
+
+def _equals(column: "pa.Array", text: str | None) -> Mask:
+    same = column.is_null() if text is None else pc.equal(pc.cast(column, pa.string()), text).fill_null(False)
+    return np.asarray(same)
+
+
+# -- places
+
+
+class Where(NamedTuple):
+    """The columns that say where a record is: the first that has a value decides, all of them are precise."""
+
+    geometries: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]  # latitude, longitude
+    names: set[str]
+
+    @classmethod
+    def of(cls, names: Sequence[str], geometries: Sequence[str], location: Location | None) -> "Where":
+        """What geometry columns, the registry and the columns' names tell."""
+        told = ((location.latitude, location.longitude),) if location is not None else ()
+        for lat, lng in told:
+            if not {lat, lng} <= set(names):
+                _refuse("release.place", f"`location` names {lat!r} and {lng!r}; the table does not have both.")
+        others = [n for n in names if n not in geometries and not any(n in pair for pair in told)]
+        lats, lngs = ([n for n in others if n.lower() in known] for known in (_LATITUDE, _LONGITUDE))
+        pairs = (*told, *zip(lats, lngs))
+        return cls(tuple(geometries), pairs, {*geometries, *lats, *lngs, *(n for pair in pairs for n in pair)})
+
+    @property
+    def known(self) -> bool:
+        """Whether any of them can tell."""
+        return bool(self.geometries or self.pairs)
+
+    def points(self, batch: "pa.RecordBatch") -> tuple[Floats, Floats]:
+        """Latitude and longitude of each row, NaN where it has no place on the globe."""
+        lat, lng = np.full(batch.num_rows, np.nan), np.full(batch.num_rows, np.nan)
+        found = [representative(_shapes(batch.column(name))) for name in self.geometries]
+        found += [(_numbers(batch.column(a)), _numbers(batch.column(b))) for a, b in self.pairs]
+        for y, x in found:
+            with np.errstate(invalid="ignore"):
+                better = np.isnan(lat) & (np.abs(y) <= 90) & (np.abs(x) <= 180)
+            lat[better], lng[better] = y[better], x[better]
+        return lat, lng
+
+    def inside(self, batch: "pa.RecordBatch", area: Area) -> Mask:
+        """Which rows lie in an area by any of their columns."""
+        hit = np.zeros(batch.num_rows, np.bool_)
+        for name in self.geometries:
+            hit |= touching(_shapes(batch.column(name)), area)
+        for a, b in self.pairs:
+            hit |= touching(shapely.points(_numbers(batch.column(b)), _numbers(batch.column(a))), area)
+        return hit
+
+
+def touching(shapes: Any, area: Area) -> Any:
+    """Whether shapes have a point in an area, its edges included."""
+    west, south, east, north = area
+    if west <= east:
+        return shapely.intersects(shapes, shapely.box(west, south, east, north))
+    return touching(shapes, (west, south, 180, north)) | touching(shapes, (-180, south, east, north))
+
+
+def representative(shapes: Any) -> tuple[Floats, Floats]:
+    """Latitude and longitude of a point on each shape, NaN where there is none."""
+    points = shapely.point_on_surface(shapes)
+    return shapely.get_y(points), shapely.get_x(points)
+
+
+def _shapes(column: "pa.Array") -> Any:
+    return shapely.from_wkb(column.to_numpy(zero_copy_only=False))
+
+
+def _numbers(column: "pa.Array") -> Floats:
+    if pa.types.is_string(column.type):
+        return np.array([_float(text) for text in column.to_pylist()], np.float64)
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return np.full(len(column), np.nan)
+    numbers: Floats = pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _float(text: str | None) -> float:
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return float("nan")
+
+
+# -- the release
+
+
+def _released(release: Release, columns: tuple[Column, ...], rows: _Rows) -> "tuple[tuple[Column, ...], Iterator[pa.RecordBatch]]":
+    hidden = set(release.withhold)
+    if missing := sorted(hidden - {c.name for c in columns}):
+        _refuse("release.column", f"The release withholds {', '.join(map(repr, missing))}, which the table does not have.")
+    generalised = release.h3_resolution is not None
+    if generalised:
+        hidden |= rows.where.names
+    public = [c for c in columns if c.name not in hidden]
+    shown = public if release.aggregate is None else _grouped_columns(release.aggregate, public)
+    if generalised:
+        shown = [Column(name=_CELL, type="string", nullable=False), *shown, Column(name=_GEOMETRY, type="geometry", nullable=False)]
+    names = [c.name for c in shown]
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        _refuse("release.column", f"The release would have two columns named {', '.join(map(repr, twice))}.")
+    if not names:
+        _refuse("release.column", "The release withholds every column.")
+    table = _public_table(release, public, rows)
+    if release.aggregate is not None:
+        table = _grouped(table, release, rows)
+    return tuple(shown), _with_boundaries(table) if generalised else in_order(table)
+
+
+def _grouped_columns(groups: Aggregate, public: list[Column]) -> list[Column]:
+    named = {c.name: c for c in public if c.type != "geometry"}
+    if missing := [n for n in (*groups.by, *groups.collect) if n not in named]:
+        _refuse("release.column", f"Groups are made of {', '.join(map(repr, missing))}, which is no public column.")
+    collected = [Column(name=n, type="string") for n in groups.collect]
+    return [*(named[n] for n in groups.by), Column(name=_RECORDS, type="string", nullable=False), *collected]
+
+
+def _public_table(release: Release, public: list[Column], rows: _Rows) -> "pa.Table":
+    """The public columns of the rows that may be shown, after their cell where they are generalised."""
+    cells = _judge_cells(release, rows) if release.h3_resolution is not None else None
+    groups = release.aggregate
+    names = [c.name for c in public if groups is None or c.name in (*groups.by, *groups.collect)]
+    schema = arrow_schema(tuple(c for c in public if c.name in names))
+    batches = [pa.RecordBatch.from_arrays(b.columns, schema=schema) for b in rows.kept(tuple(names))] if names else []
+    arrays = dict(zip(names, pa.Table.from_batches(batches, schema).columns))
+    if cells is not None:
+        arrays = {_CELL: pa.array(cells[rows.keep]), **arrays}
+    return pa.table(arrays)
+
+
+def _judge_cells(release: Release, rows: _Rows) -> Any:
+    """The cell of every row; rows without one, and cells with too few records, are dropped."""
+    assert release.h3_resolution is not None
+    cells = rows.cells(release.h3_resolution)
+    rows.drop("no_place", cells == 0)
+    found, counts = np.unique(cells[rows.keep], return_counts=True)
+    if release.min_area_km2 and any(h3.cell_area(c, "km^2") < release.min_area_km2 for c in found.tolist()):
+        raise Refused(
+            "release.area",
+            f"At H3 resolution {release.h3_resolution} a cell is smaller than {release.min_area_km2:g} km².",
+            expected="every cell to cover at least `release.min_area_km2`",
+            remedy="Choose a lower `release.h3_resolution`, or ask the custodian for a smaller area.",
+        )
+    rows.drop("k_min", np.isin(cells, found[counts < release.min_records]))
+    return cells
+
+
+def _grouped(table: "pa.Table", release: Release, rows: _Rows) -> "pa.Table":
+    """One row per group of at least k records."""
+    k, groups = release.min_records, release.aggregate
+    assert groups is not None
+    keys = [*(n for n in table.schema.names if n == _CELL), *groups.by]
+    ids = np.zeros(len(rows.keep[rows.keep]), np.int64)
+    for name in keys:
+        codes, values = _codes(table.column(name), nulls="encode")
+        ids = np.unique(ids * max(len(values), 1) + codes, return_inverse=True)[1]
+    _, first, counts = np.unique(ids, return_index=True, return_counts=True)
+    shown = np.flatnonzero(counts >= k)
+    lost = np.zeros(len(rows.keep), np.bool_)
+    lost[rows.keep] = counts[ids] < k
+    rows.drop("k_min", lost)
+    arrays = {name: table.column(name).take(pa.array(first[shown])) for name in keys}
+    arrays[_RECORDS] = pa.array([_band(n, k) for n in counts[shown].tolist()], pa.string())
+    for name in groups.collect:
+        listed = _collected(table.column(name), ids, k)
+        arrays[name] = pa.array(["; ".join(sorted(listed[g])) if g in listed else None for g in shown.tolist()], pa.string())
+    return pa.table(arrays)
+
+
+def _codes(column: "pa.ChunkedArray", nulls: str) -> tuple[Any, "pa.Array"]:
+    """A number per row, equal for equal values, and the values; -1 for null when nulls are masked."""
+    column = pc.add(column, 0.0) if pa.types.is_floating(column.type) else column
+    encoded = column.combine_chunks().dictionary_encode(nulls)
+    return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary
+
+
+def _collected(column: "pa.ChunkedArray", ids: Any, k: int) -> dict[int, list[str]]:
+    """By group, the values that at least k of its records hold."""
+    codes, values = _codes(column, nulls="mask")
+    there = codes >= 0
+    pairs, counts = np.unique(ids[there] * max(len(values), 1) + codes[there], return_counts=True)
+    texts = pc.cast(values, pa.string()).to_pylist()
+    found: dict[int, list[str]] = {}
+    for pair in pairs[counts >= k].tolist():
+        found.setdefault(pair // len(values), []).append(texts[pair % len(values)])
+    return found
+
+
+def _band(count: int, k: int) -> str:
+    """How many records a group has, roughly; with k = 1 the lowest band is wider, or it would be a count."""
+    low, high = (k, 2 * k - 1) if count < 2 * k and k > 1 else (2 * k if k > 1 else k, 5 * k - 1)
+    return f"{low} to {high}" if count <= high else f"{5 * k} or more"
+
+
+# -- boundaries
+
+
+def _with_boundaries(table: "pa.Table") -> "Iterator[pa.RecordBatch]":
+    """Cells by name, and their boundaries in a last column."""
+    cells = np.unique(table.column(_CELL).to_numpy())
+    names = pa.array([h3.int_to_str(c) for c in cells.tolist()], pa.string())
+    shapes = pa.array(map(_boundary, cells.tolist()), pa.binary())
+    for batch in in_order(table):
+        at = pa.array(np.searchsorted(cells, batch.column(_CELL).to_numpy()))
+        arrays = [names.take(at), *batch.columns[1:], shapes.take(at)]
+        yield pa.RecordBatch.from_arrays(arrays, [*batch.schema.names, _GEOMETRY])
+
+
+def _boundary(cell: int) -> bytes:
+    """A cell's outline as WKB; one that crosses the antimeridian is cut there, one around a pole reaches up to it."""
+    ring = [(lng, lat) for lat, lng in h3.cell_to_boundary(cell)]
+    spread = max(x for x, _ in ring) - min(x for x, _ in ring)
+    shape = shapely.Polygon(ring) if spread <= 180 else _cut(ring)
+    return bytes(shapely.to_wkb(shape, byte_order=1, output_dimension=2))
+
+
+def _cut(ring: list[tuple[float, float]]) -> Any:
+    pieces: list[list[tuple[float, float]]] = [[]]
+    for (x, y), (to, up) in pairwise([*ring, ring[0]]):
+        pieces[-1].append((x, y))
+        if abs(to - x) > 180:
+            edge = math.copysign(180.0, x)
+            at = y + (up - y) * (edge - x) / (to + 2 * edge - x)
+            pieces[-1].append((edge, at))
+            pieces.append([(-edge, at)])
+    pieces[0] = pieces.pop() + pieces[0]  # the end runs on into the beginning
+    if len(pieces) == 1:  # once around: there is a pole inside
+        pole = math.copysign(90.0, ring[0][1])
+        return shapely.Polygon([*pieces[0], (pieces[0][-1][0], pole), (pieces[0][0][0], pole)])
+    return shapely.MultiPolygon([shapely.Polygon(piece) for piece in pieces])

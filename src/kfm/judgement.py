@@ -1,0 +1,165 @@
+"""judgement: every gate on a reference, as things are now: a proposal, a denied candidate, or an official version."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kfm.assemble import judge_candidate
+from kfm.catalog.check import check_records
+from kfm.channel import EMPTY
+from kfm.errors import IntegrityError, KfmError, UsageError
+from kfm.gates.base import Verdict
+from kfm.judge import attested, evidence_of, judge, official_candidate, reason
+from kfm.model.ledger import Generation, LedgerRow
+from kfm.projection import shown_version
+from kfm.promote import check_files
+from kfm.proposal import Judged, approvals_of, count, load, run_of
+from kfm.records import version_listing
+from kfm.ref import resolve
+from kfm.release import candidate_of
+from kfm.verify import Verified, verify_dataset
+from kfm.world import World
+
+__all__ = ["Judgement", "judge_ref"]
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """What every gate says of one reference."""
+
+    dataset_id: str
+    what: str  # in words
+    version_id: str | None
+    verdicts: tuple[Verdict, ...]
+    proposal: int | None = None
+    state: str = ""
+    base_generation: int | None = None
+    approvals: tuple[Judged, ...] = ()
+    needed: int = 0
+    exit_code: int = 0
+
+
+def judge_ref(world: World, text: str) -> Judgement:
+    """`proposal/N`, DATASET (the newest candidate that is not official, else the official version), DATASET@vHEX or DATASET@GENERATION."""
+    if text.startswith("proposal/") or text.isdigit():
+        return _proposal(world, run_of(world, _number(text)))
+    dataset_id = text.removeprefix("kfm://dataset/").partition("@")[0]
+    if "@" not in text:
+        rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 200))
+        last = next((r for r in rows if r.state not in ("NOOP", "SUPERSEDED", "FAILED")), None)
+        if last is not None and last.state in ("PROPOSED", "REJECTED") and candidate_of(world, dataset_id, last.run_id) is not None:
+            return _proposal(world, last)
+    return _official(world, dataset_id, text)
+
+
+def _number(text: str) -> int:
+    digits = text.removeprefix("proposal/")
+    if not digits.isdigit():
+        raise UsageError(f"{text!r} is not a proposal.", expected="proposal/N", remedy="`kfm review` lists those that wait.")
+    return int(digits)
+
+
+def _proposal(world: World, row: LedgerRow) -> Judgement:
+    world.store.transaction(lambda tx: world.channel(row.dataset_id).head(tx))
+    head: Generation = world.store.read(lambda tx: tx.index.last_generation(row.dataset_id)) or EMPTY(row.dataset_id)
+    candidate = candidate_of(world, row.dataset_id, row.run_id)
+    code, verdicts, waits, given = 0, list[Verdict](), 0, list[Judged]()
+    try:
+        missing = check_files(world, row, None)
+        if candidate is None or missing:
+            reasons = missing or [
+                {"code": "proposal.missing", "message": "candidate.json cannot be read.", "remedy": "Run the dataset again."}
+            ]
+            verdicts = [Verdict(gate="integrity", reasons=tuple(reason(**r) for r in reasons))]
+        else:
+            proposal, _ = load(world, row)
+            given, (_, waits) = approvals_of(world, row), count(world, row)
+            numbers = (waits, sum(j.valid for j in given))
+            verdicts = judge_candidate(world, row, candidate, proposal["files"], proposal["leak"], head, numbers)
+    except IntegrityError as error:
+        code, verdicts = 6, [Verdict(gate="integrity", reasons=(reason("integrity.damaged", error.happened, error.remedy),))]
+    number = (candidate or {}).get("proposal") or world.store.read(lambda tx: tx.index.proposal_number(row.run_id))
+    if not code and any(v.reasons for v in verdicts):
+        code = 3
+    elif not code and row.state == "REJECTED":
+        code = 3 if row.reason.startswith("approval.rejected") else 0
+    elif not code and row.state == "PROPOSED" and sum(j.valid for j in given) < waits:
+        code = 7
+    return Judgement(
+        dataset_id=row.dataset_id,
+        what=f"proposal {number}",
+        version_id=row.version_id,
+        verdicts=tuple(verdicts),
+        proposal=number,
+        state=row.state,
+        base_generation=row.pinned,
+        approvals=tuple(given),
+        needed=waits,
+        exit_code=code,
+    )
+
+
+def _official(world: World, dataset_id: str, text: str) -> Judgement:
+    ref = resolve(world, text)
+    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
+    head = next(g for g in rows if g.generation == ref.generation)
+    checked = Verified()
+    verify_dataset(world, dataset_id, checked, ref.version_id)
+    damage = [
+        reason(
+            _code(p["where"], p["what"]), f"{p['where']}: {p['what']}.", "Restore it from a backup or a bundle; `kfm doctor` looks further."
+        )
+        for p in checked.problems
+    ]
+    try:
+        verdicts = _judge_official(world, dataset_id, head, rows[-1])
+    except (KfmError, OSError) as error:
+        verdicts = [Verdict(gate="integrity", reasons=(reason("integrity.damaged", str(error), "`kfm verify` lists what is damaged."),))]
+    verdicts = [_with(v, damage) if v.gate == "integrity" else v for v in verdicts]
+    denied = any(v.reasons for v in verdicts)
+    return Judgement(
+        dataset_id=dataset_id,
+        what=f"generation {ref.generation}",
+        version_id=ref.version_id,
+        verdicts=tuple(verdicts),
+        state="COMMITTED",
+        base_generation=ref.generation - 1,
+        exit_code=max(checked.exit_code, 3 if denied else 0),
+    )
+
+
+def _code(where: str, what: str) -> str:
+    """The code of a finding of `verify`."""
+    if "not listed" in what:
+        return "integrity.extra"
+    kind = "receipts" if where.startswith("receipts") or "/runs/" in where else "attestation" if "attestation" in where else "integrity"
+    return f"{kind}.missing" if "missing" in what else f"{kind}.damaged"
+
+
+def _with(verdict: Verdict, more: Sequence[Any]) -> Verdict:
+    return msgspec.structs.replace(verdict, reasons=(*verdict.reasons, *more))
+
+
+def _judge_official(world: World, dataset_id: str, head: Generation, last: Generation) -> list[Verdict]:
+    candidate = official_candidate(world, dataset_id, head)
+    row = world.store.read(lambda tx: tx.runs.maker_of(dataset_id, head.version_id))
+    proposed = candidate_of(world, dataset_id, row.run_id) if row is not None else None
+    leak: Any = []
+    if proposed is not None and row is not None:
+        candidate |= {k: proposed[k] for k in ("books", "released")}
+        leak = load(world, row)[0]["leak"]
+    data, records = version_listing(world.data, dataset_id, str(head.version_id))
+    found = {p: getattr(world.data.stat(candidate["artifacts"][p]["from"]), "digest", None) for p in data}
+    folder = f"processed/{dataset_id}/{head.version_id}"
+    signed, note = attested(world, lambda name: world.data.read(f"{folder}/{name}"), data | records)
+    catalog = []
+    if head.generation == last.generation:
+        shown = [f"catalog/{kind}/{dataset_id}" for kind in ("stac", "prov")]
+        names = [f"catalog/dcat/{dataset_id}.json", *(p for folder in shown for p in world.data.names(folder))]
+        files = {p: world.data.read(p) for p in names if world.data.exists(p)}
+        catalog = [reason(*r) for r in check_records(files, shown_version(world, head), world.data.exists)]
+    evidence = evidence_of(
+        world, candidate, found=found, before=None, leak=leak, catalog=catalog, attestation=signed, attestation_note=note,
+        suppressed=last.suppressed.get(str(head.version_id)),
+    )  # fmt: skip
+    return judge(world, evidence, candidate)

@@ -1,0 +1,241 @@
+"""proposal: a candidate with its evidence and verdicts, waiting for people; approvals are signed and good for exactly one candidate."""
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kfm import canonical
+from kfm.attest import statement
+from kfm.clock import rfc3339
+from kfm.errors import Denied, IntegrityError, KfmError, UsageError
+from kfm.model import ids
+from kfm.model.ledger import LedgerRow
+from kfm.world import World
+
+__all__ = [
+    "Approval",
+    "Judged",
+    "approve",
+    "approvals_of",
+    "earlier",
+    "load",
+    "members",
+    "needed",
+    "number_of",
+    "proposal_path",
+    "reject",
+    "run_of",
+]
+
+DAYS = 14  # how long an approval may wait for its promotion
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """The predicate of `work/<id>/proposals/<run_id>/approvals/<keyid>.json`: a person's word on exactly these bytes."""
+
+    dataset_id: str
+    channel: str
+    proposal: int
+    run_id: str
+    version_digest: str
+    candidate_digest: str  # of proposal.json: artifacts, catalogs, receipts and verdicts
+    policy_digest: str
+    labels: dict[str, Any]
+    base_generation: int
+    expires: str
+    name: str
+    reason: str
+    verdict: str = "approve"
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one approval file."""
+
+    name: str
+    keyid: str
+    valid: bool
+    why: str = ""
+    differs: dict[str, tuple[Any, Any]] = {}
+    run_id: str = ""
+    reason: str = ""
+
+
+def proposal_path(dataset_id: str, run_id: str, name: str = "proposal.json") -> str:
+    return f"work/{dataset_id}/proposals/{run_id}/{name}"
+
+
+def load(world: World, row: LedgerRow) -> tuple[dict[str, Any], str]:
+    """proposal.json and its digest; missing is a denial, changed is damage."""
+    path = proposal_path(row.dataset_id, row.run_id)
+    if not world.data.exists(path):
+        raise Denied(
+            f"{path} is missing.",
+            expected="what was proposed, with its evidence",
+            remedy=f"`kfm run {row.dataset_id} --force --reason …` proposes it again.",
+        )
+    raw = world.data.read(path)
+    try:
+        found = canonical.loads(raw)
+    except KfmError as error:
+        raise IntegrityError(f"{path} is damaged.", expected="what was proposed", remedy="Run the dataset again.") from error
+    return found, ids.digest(raw)
+
+
+def number_of(world: World, run_id: str) -> int | None:
+    found: int | None = world.store.read(lambda tx: tx.index.proposal_number(run_id))
+    return found
+
+
+def run_of(world: World, number: int) -> LedgerRow:
+    """The run behind proposal N."""
+    row: LedgerRow | None = world.store.read(lambda tx: tx.index.proposal_run(number))
+    if row is None:
+        raise UsageError(
+            f"There is no proposal {number}.", expected="the number of a proposal", remedy="`kfm review` lists those that wait."
+        )
+    return row
+
+
+def members(world: World, row: LedgerRow, proposal: Mapping[str, Any], digest: str) -> dict[str, Any]:
+    """What an approval speaks of; any of them changed voids it."""
+    return {
+        "dataset_id": row.dataset_id,
+        "channel": "official",
+        "proposal": proposal["proposal"],
+        "run_id": row.run_id,
+        "version_digest": row.version_digest,
+        "candidate_digest": digest,
+        "policy_digest": world.policy_digest,
+        "labels": labels_of(world, row.dataset_id),
+        "base_generation": row.pinned,
+    }
+
+
+def labels_of(world: World, dataset_id: str) -> dict[str, Any]:
+    entry = world.registry(dataset_id)
+    return {k: getattr(entry, k, None) for k in ("sensitivity", "policy_label", "care_label")}
+
+
+def needed(world: World, dataset_id: str, verdicts: list[Any]) -> int:
+    """How many people must approve: what the registry asks for, and at least one when a gate asks for a person."""
+    entry = world.registry(dataset_id)
+    asked = any(v.get("review") for v in verdicts)
+    return max(entry.approvals if entry is not None else 1, 1 if asked else 0)
+
+
+def approvals_of(world: World, row: LedgerRow) -> list[Judged]:
+    """Every approval given for this candidate, judged on what is true now."""
+    try:
+        proposal, digest = load(world, row)
+    except KfmError:
+        return []
+    now_true = members(world, row, proposal, digest)
+    found: list[Judged] = []
+    for path in world.data.names(proposal_path(row.dataset_id, row.run_id, "approvals")):
+        found.append(_judge(world, world.data.read(path), now_true, {j.keyid for j in found if j.valid}))
+    return found
+
+
+def _judge(world: World, raw: bytes, now_true: Mapping[str, Any], seen: set[str]) -> Judged:
+    try:
+        document, key = world.keys.verified_by(raw, "approver")
+        approval = msgspec.convert(document["predicate"], Approval)
+    except (KfmError, msgspec.ValidationError) as error:
+        return Judged(name="?", keyid="", valid=False, why=getattr(error, "happened", str(error)))
+    said = msgspec.to_builtins(approval)
+    differs = {k: (said[k], v) for k, v in now_true.items() if said[k] != v}
+    common: dict[str, Any] = {"name": key.name, "keyid": key.keyid, "run_id": approval.run_id, "reason": approval.reason}
+    if key.keyid == world.keys.signer:
+        return Judged(valid=False, why="The key that built the version may not approve it.", **common)
+    if key.keyid in seen:
+        return Judged(valid=False, why="The same person approved already.", **common)
+    if approval.verdict != "approve" or differs:
+        return Judged(
+            valid=False, why=f"It was given for something else: {', '.join(differs) or 'a rejection'} changed.", differs=differs, **common
+        )
+    if dt.datetime.fromisoformat(approval.expires) <= world.clock.now():
+        return Judged(valid=False, why=f"It expired at {approval.expires}.", **common)
+    return Judged(valid=True, **common)
+
+
+def sign_off(world: World, row: LedgerRow, signer: Any, reason: str, verdict: str) -> str:
+    """Write a person's signed word on a proposal; returns its path."""
+    proposal, digest = load(world, row)
+    if signer.keyid == world.keys.signer:
+        raise Denied(
+            "The key that built this version may not approve it.",
+            expected="the key of another person",
+            remedy="`kfm keys new --name NAME --role approver` makes one.",
+        )
+    expires = rfc3339(world.clock.now() + dt.timedelta(days=DAYS))
+    said = Approval(**members(world, row, proposal, digest), expires=expires, name=signer.name, reason=reason, verdict=verdict)
+    name = f"kfm://dataset/{row.dataset_id}@{row.version_id}"
+    signed = signer.sign(statement("approval", name, str(row.version_digest), msgspec.to_builtins(said)))
+    document, key = world.keys.verified_by(signed, "approver")  # a key that is not enrolled, or revoked, is refused here
+    del document
+    kind = "approvals" if verdict == "approve" else "rejections"
+    path = proposal_path(row.dataset_id, row.run_id, f"{kind}/{key.keyid}-{ids.digest(signed)[7:15]}.json")
+    world.data.create(path, signed)
+    return path
+
+
+def approve(world: World, row: LedgerRow, signer: Any, reason: str) -> tuple[int, int]:
+    """Record an approval; when they suffice, the promote job is put. Returns (valid, needed)."""
+    _still_waits(row)
+    if any(j.valid and j.keyid == signer.keyid for j in approvals_of(world, row)):
+        raise Denied(f"{signer.name} approved this already.", expected="another person", remedy="`kfm review` shows who approved.")
+    sign_off(world, row, signer, reason, "approve")
+    return settle_approvals(world, row)
+
+
+def settle_approvals(world: World, row: LedgerRow) -> tuple[int, int]:
+    """Put the promote job when the approvals suffice now. Returns (valid, needed)."""
+    valid, wanted = count(world, row)
+    if valid >= wanted:
+        world.store.transaction(lambda tx: tx.runs.move(row.run_id, "PROPOSED", promo=1))
+    return valid, wanted
+
+
+def count(world: World, row: LedgerRow) -> tuple[int, int]:
+    """(valid approvals, approvals needed)."""
+    proposal, _ = load(world, row)
+    wanted = max(int(proposal["approvals"]), needed(world, row.dataset_id, proposal["verdicts"]))
+    return sum(j.valid for j in approvals_of(world, row)), wanted
+
+
+def reject(world: World, row: LedgerRow, signer: Any, reason: str) -> LedgerRow:
+    """A person's no: signed, and the run ends REJECTED."""
+    _still_waits(row)
+    sign_off(world, row, signer, reason, "reject")
+    said = f"approval.rejected: {signer.name}: {reason}"
+    ended = {"state": "REJECTED", "promo": 0, "reason": said, "ended_at": rfc3339(world.clock.now()), "error_count": 1}
+
+    def close(tx: Any) -> LedgerRow:
+        now = tx.runs.get(row.run_id)
+        if now is None or now.intent is not None:
+            raise Denied(
+                "The promotion of this proposal has begun.", expected="a proposal that waits", remedy="`kfm rollback` takes it back."
+            )
+        found: LedgerRow = tx.runs.move(row.run_id, "PROPOSED", **ended)
+        return found
+
+    found: LedgerRow = world.store.transaction(close)
+    return found
+
+
+def _still_waits(row: LedgerRow) -> None:
+    if row.state != "PROPOSED":
+        raise Denied(
+            f"This proposal is {row.state}: {row.reason or 'it has ended'}.",
+            expected="a proposal that waits",
+            remedy="`kfm review` lists those that do.",
+        )
+
+
+def earlier(world: World, row: LedgerRow) -> list[tuple[LedgerRow, Judged]]:
+    """Approvals people gave for other candidates on the same base: they do not count here, and what differs is worth showing."""
+    rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(row.dataset_id, 50))
+    others = [r for r in rows if r.run_id != row.run_id and r.pinned == row.pinned and r.version_id is not None]
+    return [(other, judged) for other in others for judged in approvals_of(world, other)]

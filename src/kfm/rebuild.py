@@ -1,0 +1,91 @@
+"""rebuild: make the outputs of a receipt again from what was captured, and compare them byte for byte."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.capture import capture_name, captured_file
+from kfm.channel import EMPTY
+from kfm.connectors.base import TransformResult
+from kfm.errors import Denied, IntegrityError
+from kfm.model.receipt import Receipt
+from kfm.records import read_facts
+from kfm.release import candidate_of, govern_job, merge_tables, open_table, suppress_rules
+from kfm.runfiles import read_run_file
+from kfm.update import transform_job
+from kfm.world import Target, World
+from kfm.zones.base import hash_file, room
+
+__all__ = ["rebuild", "record_of_receipt"]
+
+
+def record_of_receipt(world: World, receipt: Receipt) -> dict[str, Any]:
+    """The run record a receipt sealed."""
+    raw = read_run_file(world.data, receipt.dataset_id, receipt.run_id, "run_record.json")
+    if raw is None:
+        raise Denied(
+            f"The record of run {receipt.run_id} is not in this workspace.",
+            expected=f"data/work/{receipt.dataset_id}/runs/{receipt.run_id}/run_record.json",
+            remedy="Rebuild where the run was made.",
+        )
+    found: dict[str, Any] = msgspec.json.decode(raw)
+    return found
+
+
+def rebuild(world: World, receipt: Receipt, record: dict[str, Any], target: Target) -> dict[str, Any]:
+    """{path: {expected, made}} for the table this run made; equal digests are equal bytes."""
+    expected = {o.id.rsplit("/", 1)[-1]: o.checksum for o in receipt.outputs}
+    with world.data.scratch() as scratch:
+        result = world.transform(transform_job(target, _inputs(world, record, target, room(scratch, "in"))), room(scratch, "out"), None)
+        table, result = _merged(world, record, target, scratch / "out" / result.artifact, result, scratch)
+        head = world.store.read(lambda tx: tx.index.generation(target.dataset_id, record["base_generation"])) or EMPTY(target.dataset_id)
+        rules = suppress_rules(world, target.dataset_id, head.suppressed)
+        if target.entry.release is not None or rules:
+            job = govern_job(target.entry, table, target.artifact, result.schema, rules, hash_file(table).digest)
+            world.transform(job, room(scratch, "released"), None)
+            table = scratch / "released" / target.artifact
+        made = hash_file(table).digest
+    return {
+        "path": target.artifact,
+        "expected": expected.get(target.artifact),
+        "made": made,
+        "equal": made == expected.get(target.artifact),
+        "then": record["tool_versions"],
+        "now": dict(world.toolchain()),
+    }
+
+
+def _inputs(world: World, record: dict[str, Any], target: Target, scratch: Path) -> dict[str, tuple[Path, str]]:
+    sources = record["sources"]
+    names = {f"{s['source_id']}.{target.entry.source.format}": s for s in sources}
+    capture = capture_name(world, target.dataset_id, {n: s["digest"] for n, s in names.items()})
+    found = {}
+    for name, source in names.items():
+        path = captured_file(world, target.dataset_id, capture, name, scratch)
+        if path is None:
+            raise Denied(f"The capture {capture} is not here.", expected=name, remedy="Restore it, or rebuild where it is.")
+        if hash_file(path).digest != source["digest"]:
+            raise IntegrityError(f"{name} of {capture} is damaged.", expected=source["digest"], remedy="Restore it from a backup.")
+        found[source["source_id"]] = (path, source["digest"])
+    return found
+
+
+def _merged(
+    world: World, record: dict[str, Any], target: Target, part: Path, result: TransformResult, scratch: Path
+) -> tuple[Path, TransformResult]:
+    base = record["base_version"]
+    rule = "upsert" if target.entry.merge == "replace" and target.win else target.entry.merge
+    if base is None or rule != "upsert":
+        return part, result
+    if world.is_private(target.dataset_id):
+        row = world.store.read(lambda tx: tx.runs.maker_of(target.dataset_id, base))
+        kept = ((candidate_of(world, target.dataset_id, row.run_id) if row is not None else None) or {}).get("precise", {})
+    else:
+        facts = read_facts(world.data, target.dataset_id, base)
+        kept = {p: {**a, "from": f"processed/{target.dataset_id}/{base}/{p}"} for p, a in facts["artifacts"].items()}
+    if target.artifact not in kept:
+        return part, result
+    table = open_table(world, target.dataset_id, kept[target.artifact], room(scratch, "base"))
+    merged = merge_tables(world, target, (table, ""), (part, ""), result, room(scratch, "merged"))
+    return scratch / "merged" / target.artifact, merged

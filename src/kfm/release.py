@@ -1,0 +1,245 @@
+"""From a durable part to the tables of a candidate: merged with the base, released by rule, precise records kept apart."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kfm import canonical
+from kfm.commitments import SEALED
+from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
+from kfm.errors import IntegrityError, KfmError, StepFailed
+from kfm.model.dataset import DatasetEntry
+from kfm.records import read_facts
+from kfm.world import Target, World
+from kfm.zones.base import hash_file, room
+
+if TYPE_CHECKING:
+    from kfm.update import _Update
+    from kfm.wal import Wal
+
+__all__ = [
+    "Tables",
+    "candidate_of",
+    "candidate_path",
+    "govern_job",
+    "merge_tables",
+    "open_table",
+    "release",
+    "suppress_rules",
+    "tables_of",
+]
+
+Stored = dict[str, dict[str, Any]]  # artifact path -> {digest, size, rows, from}
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a candidate is made of."""
+
+    artifacts: Stored  # what would become official
+    precise: Stored  # private datasets only: the records themselves, sealed
+    result: TransformResult  # of the released table
+    books: Books  # of the part that was read
+    released: Books | None  # of the release, when there was one
+    base: dict[str, Any] | None  # private datasets only: the records the part was merged with
+
+
+def candidate_path(dataset_id: str, run_id: str) -> str:
+    return f"work/{dataset_id}/proposals/{run_id}/candidate.json"
+
+
+def candidate_of(world: World, dataset_id: str, run_id: str) -> dict[str, Any] | None:
+    """What a run proposed, None when it left nothing that can be read."""
+    path = candidate_path(dataset_id, run_id)
+    try:
+        found: dict[str, Any] = canonical.loads(world.data.read(path))
+    except (KfmError, OSError):
+        return None
+    return found
+
+
+def suppress_rules(world: World, dataset_id: str, suppressed: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
+    """The rules of every withdrawal of records or areas. Each is kept on the restricted side and must be the one that was signed."""
+    found = []
+    for name, generation in suppressed.items():
+        if not name.startswith("rule\n"):
+            continue
+        path = f"work/{dataset_id}/withdrawals/{generation}.json"
+        raw = world.data.read(path) if world.data.exists(path) else b""
+        assert world.vaults is not None
+        if world.vaults.commit(dataset_id, raw.decode("utf-8", "replace")) != name.removeprefix("rule\n"):
+            raise IntegrityError(
+                f"{path} is not the rule that generation {generation} signed.",
+                expected="the suppression rule of that withdrawal",
+                remedy="Restore the file from a backup: without it nothing may be published here.",
+            )
+        found.append(canonical.loads(raw))
+    return tuple(found)
+
+
+def open_table(world: World, dataset_id: str, stored: Mapping[str, Any], scratch: Path) -> Path:
+    """A stored table as a plain file, unsealed into `scratch` where it is sealed."""
+    path = world.data.local(stored["from"])
+    if not path.name.endswith(SEALED):
+        return path
+    assert world.vaults is not None
+    into = scratch / path.name.removesuffix(SEALED)
+    world.vaults.unseal(dataset_id, path, into)
+    return into
+
+
+def store_table(world: World, work: Any, dataset_id: str, path: Path, *, seal: bool, scratch: Path, rows: int) -> dict[str, Any]:
+    """Keep a table as a part, sealed or plain."""
+    from kfm.update import part_folder
+
+    made = path
+    if seal and world.vaults is not None:
+        made = scratch / (path.name + SEALED)
+        world.vaults.seal(dataset_id, path, made)
+    stored = hash_file(made)
+    target = f"{part_folder(dataset_id, stored.digest)}/{made.name}"
+    publisher = world.publish(work.log) if work is not None else world.publisher
+    if publisher.write_file(target, made) != stored.digest or not world.data.exists(target):
+        raise IntegrityError(
+            f"{target} is not there after it was written.", expected=stored.digest, remedy="Check the disk, then run again."
+        )
+    return {"digest": stored.digest, "size": stored.size, "rows": rows, "from": target}
+
+
+def tables_of(work: "_Update", wal: "Wal", result: TransformResult, base: str | None, suppressed: Mapping[str, str]) -> Tables:
+    """Base version + the part by the registry's merge rule, then the release."""
+    world, target = work.world, work.target
+    dataset_id, name, private = target.dataset_id, target.artifact, work.private
+    own = {name: _own_part(work, wal, result)}
+    kept, kept_precise = _kept(world, dataset_id, base, private)
+    books, rule, before = result.books, _merge_rule(work, base), None
+    with world.data.scratch() as scratch:
+        if rule == "upsert" and name in (kept_precise if private else kept):
+            before = (kept_precise if private else kept)[name]
+            own[name], result = _upserted(work, own[name], before, result, scratch)
+            books = result.books
+        if rule == "replace":
+            kept, kept_precise = {}, {}
+        rules = suppress_rules(world, dataset_id, suppressed)
+        if target.entry.release is None and not rules:
+            return Tables({**kept, **own}, {**kept_precise, **own} if private else {}, result, books, None, before)
+        artifacts, released = release(world, target.entry, own[name], name, result, rules, scratch, work)
+    return Tables({**kept, name: artifacts}, {**kept_precise, **own} if private else {}, released, books, released.books, before)
+
+
+def _own_part(work: "_Update", wal: "Wal", result: TransformResult) -> dict[str, Any]:
+    from kfm.update import part_folder
+
+    part = wal.payload("transform")
+    source = f"{part_folder(work.target.dataset_id, part['part'])}/{part['artifact']}"
+    stored = work.world.data.stat(source)
+    if stored is None or stored.digest != part["part"]:
+        raise IntegrityError(f"{source} is damaged.", expected=part["part"], remedy="Run again: the part is made anew from its capture.")
+    return {"digest": stored.digest, "size": stored.size, "rows": result.rows, "from": source}
+
+
+def _merge_rule(work: "_Update", base: str | None) -> str:
+    target = work.target
+    rule = target.entry.merge
+    if rule == "replace" and target.win:
+        rule = "upsert"  # a window is a piece of the whole, never the whole
+        if not target.entry.business_key and base is not None:
+            raise StepFailed(
+                f"{target.dataset_id} has no business key, so the rows of a window cannot find their places.",
+                expected="business_key in the registry entry",
+                remedy="Add it, or run without --window.",
+            )
+    return rule
+
+
+def _kept(world: World, dataset_id: str, base: str | None, private: bool) -> tuple[Stored, Stored]:
+    """The tables of the base version, and the records it was released from."""
+    if base is None:
+        return {}, {}
+    facts = read_facts(world.data, dataset_id, base)
+    kept = {path: {**a, "from": f"processed/{dataset_id}/{base}/{path}"} for path, a in facts["artifacts"].items()}
+    if not private:
+        return kept, {}
+    row = world.store.read(lambda tx: tx.runs.maker_of(dataset_id, base))
+    candidate = candidate_of(world, dataset_id, row.run_id) if row is not None else None
+    return kept, (candidate or {}).get("precise", {})
+
+
+def _upserted(
+    work: "_Update", own: Mapping[str, Any], kept: Mapping[str, Any], result: TransformResult, scratch: Path
+) -> tuple[dict[str, Any], TransformResult]:
+    world, target = work.world, work.target
+    base, part = (open_table(world, target.dataset_id, s, room(scratch, n)) for s, n in ((kept, "base"), (own, "part")))
+    merged = merge_tables(world, target, (base, kept["digest"]), (part, own["digest"]), result, room(scratch, "merged"))
+    table = scratch / "merged" / target.artifact
+    return store_table(world, work, target.dataset_id, table, seal=work.private, scratch=scratch, rows=merged.rows), merged
+
+
+def merge_tables(
+    world: World, target: Target, base: tuple[Path, str], part: tuple[Path, str], result: TransformResult, into: Path
+) -> TransformResult:
+    """Rows of the base whose key the part does not have, then the rows of the part; the books speak of the part."""
+    since, _, until = target.win.partition("/")
+    job = TransformJob(
+        kind="merge",
+        dataset_id=target.dataset_id,
+        format=target.entry.source.format,
+        inputs=(
+            InputFile(source_id="base", path=str(base[0].absolute()), digest=base[1]),
+            InputFile(source_id="part", path=str(part[0].absolute()), digest=part[1]),
+        ),
+        schema=result.schema,
+        business_key=target.entry.business_key,
+        time_column=target.entry.source.time_column,
+        since=since or None,
+        until=until or None,
+        artifact=target.artifact,
+    )
+    merged = world.merge(job, into, None)
+    books = Books(
+        read=result.books.read,
+        written=result.books.written - merged.books.unchanged,
+        unchanged=merged.books.unchanged,
+        quarantined=result.books.quarantined,
+        dropped=result.books.dropped,
+    )
+    return msgspec.structs.replace(merged, books=books)
+
+
+def govern_job(
+    entry: DatasetEntry, table: Path, name: str, schema: tuple[Any, ...], rules: tuple[dict[str, Any], ...], digest: str
+) -> TransformJob:
+    """The release of one table."""
+    return TransformJob(
+        kind="govern",
+        dataset_id=entry.dataset_id,
+        format=entry.source.format,
+        inputs=(InputFile(source_id="table", path=str(table.absolute()), digest=digest),),
+        schema=schema,
+        business_key=entry.business_key,
+        location=entry.location,
+        release=entry.release,
+        suppress=rules,
+        artifact=name,
+    )
+
+
+def release(
+    world: World,
+    entry: DatasetEntry,
+    stored: Mapping[str, Any],
+    name: str,
+    result: TransformResult,
+    rules: tuple[dict[str, Any], ...],
+    scratch: Path,
+    work: Any = None,
+) -> tuple[dict[str, Any], TransformResult]:
+    """One table released by the registry's rules and without what was withdrawn; returns where it lies and what it is."""
+    table = open_table(world, entry.dataset_id, stored, room(scratch, "plain"))
+    job = govern_job(entry, table, name, result.schema, rules, stored["digest"])
+    released = world.transform(job, room(scratch, "released"), None)
+    made = store_table(world, work, entry.dataset_id, scratch / "released" / name, seal=False, scratch=scratch, rows=released.rows)
+    return made, released

@@ -1,0 +1,1 @@
+create table proposal (number integer primary key, run_id text not null unique);
