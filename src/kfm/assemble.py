@@ -17,10 +17,12 @@ from kfm.judge import attested, catalog_reasons, described_candidate, evidence_o
 from kfm.model import ids
 from kfm.model.ledger import Generation, LedgerRow, Token
 from kfm.model.version import is_record
+from kfm.policy.base import Decision
 from kfm.proposal import needed, proposal_path
 from kfm.receipts import run_files
 from kfm.records import prov_record, version_records
 from kfm.release import Tables, merge_tables, open_table, suppress_rules, tables_of
+from kfm.runlog import RunLog
 from kfm.wal import Wal
 from kfm.world import Outcome, World
 from kfm.zones.base import hash_file, room
@@ -51,7 +53,7 @@ def assemble(work: "_Update", wal: Wal, result: TransformResult) -> "Steps":
     files = _write_candidate(work, row, candidate)
     yield "candidate written"
     leak = _leaks(work, tables, candidate, head)
-    verdicts = msgspec.to_builtins(judge_candidate(world, row, candidate, files, leak, head))
+    verdicts = msgspec.to_builtins(judge_candidate(world, row, candidate, files, leak, head, log=work.log))
     judged = _judgement(work, candidate, verdicts)
     proposal = _write_proposal(work, wal, row, candidate, judged, files, leak)
     yield "proposal written"
@@ -211,6 +213,7 @@ def judge_candidate(
     leak: list[dict[str, str]] | None,
     head: Generation,
     approvals: tuple[int, int] = (0, 0),
+    log: RunLog | None = None,
 ) -> list[Any]:
     """Every verdict on current policy and labels. Damaged bytes are no denial to be remembered: they raise `IntegrityError`."""
     found: dict[str, str | None] = {}
@@ -244,7 +247,14 @@ def judge_candidate(
         attestation=signed,
         attestation_note=note,
     )
-    return judge(world, evidence, candidate, approvals)
+
+    def heard(decision: Decision) -> None:
+        if log is not None:
+            facts = {"decision_id": decision.decision_id, "policy_digest": decision.policy_digest, "engine": decision.engine}
+            told = world.stand_in(row.dataset_id, decision.input_digest) if decision.input_digest else ""
+            log.say("policy.decided", stage="validate", allow=decision.allow, input_digest=told, **facts)
+
+    return judge(world, evidence, candidate, approvals, heard)
 
 
 def _judgement(work: "_Update", candidate: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -169,10 +169,10 @@ def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
 def _check_governance(entry: DatasetEntry, name: str) -> None:
     source, release = entry.source, entry.release
     joins = source.kind == "join"
-    if joins != bool(len(source.datasets) > 1 and source.on) or joins != (source.format == "parquet") or joins == bool(source.url):
+    if joins != bool(len(source.datasets) > 1 and source.join_on) or joins != (source.format == "parquet") or joins == bool(source.url):
         raise UsageError(
             f"{name}: `source` is neither a file nor a join.",
-            expected="kind: http_file with url and a file format, or kind: join with two or more datasets, `on` and format: parquet",
+            expected="kind: http_file with url and a file format, or kind: join with two or more datasets, join_on and format: parquet",
             remedy="Correct it.",
         )
     columns = {c.name for c in entry.schema}

@@ -18,6 +18,7 @@ from kfm.model import labels
 from kfm.model.dataset import DatasetEntry
 from kfm.model.ledger import Generation
 from kfm.model.version import ATTESTATION
+from kfm.policy.base import Decision
 from kfm.records import describe, previous_versions, read_facts, version_facts
 from kfm.world import World
 
@@ -90,19 +91,27 @@ def _discharged(world: World, dataset_id: str, entry: DatasetEntry | None, candi
     return tuple(sorted(done))
 
 
-def judge(world: World, evidence: Evidence, candidate: Mapping[str, Any], approvals: tuple[int, int] = (0, 0)) -> list[Verdict]:
-    """Every verdict; the policy reads those of the other gates."""
+def judge(
+    world: World,
+    evidence: Evidence,
+    candidate: Mapping[str, Any],
+    approvals: tuple[int, int] = (0, 0),
+    heard: Callable[[Decision], None] | None = None,
+) -> list[Verdict]:
+    """Every verdict; the policy reads those of the other gates, and its decision is told to `heard`."""
     first = [v for v in judge_all(world.gates, evidence) if v.gate != "policy"]
     if world.policy is None or all(g.__name__ != "policy" for g in world.gates):
         return list(judge_all(world.gates, evidence))
     document = _document(world, candidate, evidence, {v.gate: v.word for v in first}, approvals)
     decision = world.policy.decide("kfm.promotion", document)
-    heard = {r.code for v in first for r in v.reasons}
+    if heard is not None:
+        heard(decision)
+    said = {r.code for v in first for r in v.reasons}
     no = [msgspec.convert(d, Reason) for d in decision.deny]
     if not decision.allow and not no:
         no = [reason("policy.denied", "The policy does not allow it and gives no reason.", "`kfm policy eval` shows the decision.")]
     # What a gate has said already is not said twice: that gate denies in any case.
-    own = [r for r in no if r.code not in heard and not (r.code == "gates.denied" and heard)]
+    own = [r for r in no if r.code not in said and not (r.code == "gates.denied" and said)]
     word = "allows" if decision.allow else "denies, for the reasons above" if not own else "denies"
     note = f"{word}, policy {decision.policy_digest[7:15]}…, decision {decision.decision_id[:8]}…"
     judged = msgspec.structs.replace(evidence, policy=tuple(own), policy_note=note)

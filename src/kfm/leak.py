@@ -37,7 +37,7 @@ def look_for_leaks(
 ) -> list[dict[str, str]]:
     """Rebuild the public side from the capture and from its twins; every byte must be the same. Returns reasons, none when it is."""
 
-    def build(given: Inputs, scratch: Path) -> tuple[Side, Path]:
+    def build(given: Inputs, scratch: Path, joined: Path | None = None) -> tuple[Side, Path, TransformResult]:
         said: list[Any] = []
 
         def hear(event: dict[str, Any]) -> None:
@@ -46,16 +46,16 @@ def look_for_leaks(
 
         out = room(scratch, "precise")
         result = world.transform(transform_job(target, given), out, hear)
-        table, whole = merge(out / result.artifact, result, scratch)
+        table, whole = merge(joined or out / result.artifact, result, scratch)
         shown = room(scratch, "public")
         job = govern_job(target.entry, table, target.artifact, whole.schema, rules, hash_file(table).digest)
         public = world.transform(job, shown, hear)
         side: Side = {str(p.relative_to(shown)): p.read_bytes() for p in sorted(shown.rglob("*")) if p.is_file()}
         side |= {**render(shown / public.artifact, public), "the log": canonical.dumps(_plain([said, result.warnings, public.warnings]))}
-        return side, table
+        return side, table, whole
 
     with world.data.scratch() as scratch:
-        own, table = build(inputs, room(scratch, "0"))
+        own, table, whole = build(inputs, room(scratch, "0"))
         if hash_file(scratch / "0" / "public" / target.artifact).digest != released:
             return [
                 _reason(
@@ -67,12 +67,20 @@ def look_for_leaks(
         found = second_net(table, target, own)
         for seed in SEEDS:
             place = room(scratch, str(seed))
-            found += compare(own, build(_twin(world, target, inputs, place, seed), place)[0])
+            if (
+                target.entry.source.kind == "join"
+            ):  # keys that tie two inputs together are hidden in both: the joined table is what has twins
+                twin = _twin(world, target, {"table": (table, "")}, rules, place, seed, whole)
+                found += compare(own, build(inputs, place, twin["table"][0])[0])
+            else:
+                found += compare(own, build(_twin(world, target, inputs, rules, place, seed, None), place)[0])
     unique = {(r["code"], r["message"]): r for r in found}
     return list(unique.values())
 
 
-def _twin(world: World, target: Target, inputs: Inputs, scratch: Path, seed: int) -> Inputs:
+def _twin(
+    world: World, target: Target, inputs: Inputs, rules: tuple[dict[str, Any], ...], scratch: Path, seed: int, whole: TransformResult | None
+) -> Inputs:
     """The captured files with every hidden place moved inside its cell and every hidden identifier given to another record."""
     folder = room(scratch, "twin")
     entry = target.entry
@@ -86,6 +94,8 @@ def _twin(world: World, target: Target, inputs: Inputs, scratch: Path, seed: int
         business_key=entry.business_key,
         location=entry.location,
         release=entry.release,
+        schema=entry.schema if whole is None else tuple(c for c in whole.schema if c.type == "geometry"),
+        suppress=rules,
         seed=seed,
         artifact=target.artifact,
     )

@@ -199,7 +199,8 @@ class _Promote:
         if missing:
             return [{"gate": "integrity", "reasons": missing}], candidate
         proposal, _ = load(self.world, self.row)
-        found = judge_candidate(self.world, self.row, candidate, proposal["files"], proposal["leak"], head, count(self.world, self.row))
+        valid, wanted = count(self.world, self.row)
+        found = judge_candidate(self.world, self.row, candidate, proposal["files"], proposal["leak"], head, (wanted, valid), self.log)
         return msgspec.to_builtins(found), candidate
 
     def _intend(self, verdicts: list[dict[str, Any]]) -> str:

@@ -27,7 +27,22 @@ _HARMLESS = frozenset(
         "generation",
         "artifacts",
     )
-) | {"event_id", "duration_ms", "code", "remedy", "names", "reasons", "proposal", "kept", "damaged_run"}
+) | {
+    "event_id",
+    "decision_id",
+    "policy_digest",
+    "input_digest",
+    "engine",
+    "allow",
+    "duration_ms",
+    "code",
+    "remedy",
+    "names",
+    "reasons",
+    "proposal",
+    "kept",
+    "damaged_run",
+}
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 _BEARER = re.compile(r"(?i)\b(bearer|token|api[_-]?key|secret|password)([=:\s]+)(?!\*)[^\s\"',;&]{6,}")
 

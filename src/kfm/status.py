@@ -4,6 +4,7 @@ import datetime as dt
 from typing import Any
 
 from kfm.model.ledger import Generation, LedgerRow
+from kfm.model.window import seconds
 from kfm.world import World
 
 __all__ = ["dataset_status"]
@@ -19,8 +20,10 @@ def dataset_status(world: World, dataset_id: str) -> dict[str, Any]:
     last = next((r for r in runs if r.state not in ("NOOP", "SUPERSEDED")), None)
     check = world.store.read(lambda tx: tx.index.latest_check(dataset_id))
     state, reason = _state(world, head, last)
+    waiting = world.store.read(lambda tx: tx.index.proposal_number(last.run_id)) if state == "proposed" and last is not None else None
     age = None if check is None else (world.clock.now() - dt.datetime.fromisoformat(check.checked_at)).total_seconds()
-    fresh = head.version_id is not None and age is not None and age <= FRESH_S
+    entry = world.registry(dataset_id)
+    fresh = head.version_id is not None and age is not None and age <= (seconds(entry.freshness) if entry is not None else FRESH_S)
     return {
         "dataset_id": dataset_id,
         "state": state,
@@ -29,7 +32,7 @@ def dataset_status(world: World, dataset_id: str) -> dict[str, Any]:
         "fresh": fresh,
         "last_run_id": last.run_id if last is not None else None,
         "reason": reason,
-        "next": _next(dataset_id, state, fresh),
+        "next": f"kfm review {waiting}" if waiting else _next(dataset_id, state, fresh),
     }
 
 

@@ -428,7 +428,7 @@ def transform_job(target: Target, inputs: Mapping[str, tuple[Path, str]]) -> Tra
         until=until or None,
         max_quarantined=entry.max_quarantined,
         connector=target.connector,
-        on=entry.source.on,
+        on=entry.source.join_on,
         artifact=target.artifact,
     )
 

@@ -99,7 +99,9 @@ def specify(target: Target, policy_digest: str) -> Target:
     entry = msgspec.to_builtins(target.entry)
     # Registry prose and governance fields decide what may be published, not which bytes come out.
     shaping = ("dataset_id", "business_key", "schema", "merge", "release", "location", "crs")
-    reading = {k: v for k, v in entry["source"].items() if k in ("kind", "format", "encoding", "records", "time_column", "datasets", "on")}
+    reading = {
+        k: v for k, v in entry["source"].items() if k in ("kind", "format", "encoding", "records", "time_column", "datasets", "join_on")
+    }
     transform = {
         "registry": {k: v for k, v in entry.items() if k in shaping},
         "source": reading,

@@ -87,11 +87,25 @@ def _skip(world: World, dataset_id: str) -> dict[str, Any]:
 def _deny(world: World, row: LedgerRow) -> dict[str, Any]:
     raw = read_run_file(world.data, row.dataset_id, row.run_id, "validation_report.json")
     reasons = msgspec.json.decode(raw)["reasons"] if raw else []
+    decided = f"work/{row.dataset_id}/proposals/{row.run_id}/decisions.jsonl"
+    if not reasons and world.data.exists(decided):  # denied when it was to be promoted
+        reasons = msgspec.json.decode(world.data.read(decided).splitlines()[-1])["reasons"]
+    kept = "the capture" if world.is_private(row.dataset_id) else f"the capture and {row.rows_written:,} rows"
+    entry = world.registry(row.dataset_id)
+    who = (entry.custodian or ", ".join(entry.owners)) if entry is not None else ""
     return {
         "what": f"{row.dataset_id} may not be published.",
-        "facts": {"run": row.run_id, "when": row.ended_at, "kept": f"the capture and {row.rows_written:,} rows, nothing lost"},
+        "facts": {
+            "run": row.run_id,
+            "when": row.ended_at,
+            "policy": world.policy_digest,
+            "kept": f"{kept}, nothing lost",
+            "who": f"{who or 'the steward of this dataset'}; there is no override",
+        },
         "why": [f"{r['code']}: {r['message']}" for r in reasons] or [row.reason],
-        "next": reasons[0]["remedy"] if reasons else f"kfm run {row.dataset_id}",
+        "next": "\n  ".join(
+            [*dict.fromkeys(r["remedy"] for r in reasons), f"kfm gates {row.dataset_id}          judges again, no download"]
+        ),
         "exit_code": 3,
     }
 

@@ -336,6 +336,8 @@ def _released(release: Release, columns: tuple[Column, ...], rows: _Rows) -> "tu
     table = _public_table(release, public, rows)
     if release.aggregate is not None:
         table = _grouped(table, release, rows)
+    elif generalised:
+        table = table.group_by(table.schema.names).aggregate([])  # each row once: how many records a cell has is not told
     return tuple(shown), _with_boundaries(table) if generalised else in_order(table)
 
 

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import h3.api.basic_int as h3
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import shapely
 from shapely.affinity import translate
 
@@ -41,7 +43,7 @@ class _File(NamedTuple):
 
     name: str
     records: list[Any]  # a Row, or what stands for a record that is none
-    write: Callable[[list[Any]], str]
+    write: Callable[[list[Any]], str | bytes]
 
 
 def twin(job: TransformJob, scratch: Path) -> TransformResult:
@@ -64,7 +66,8 @@ def twin(job: TransformJob, scratch: Path) -> TransformResult:
         copy.update(original)
     for file in files:
         _turn(file.records, rng)
-        data = file.write(file.records).encode(job.encoding or "utf-8", "surrogatepass")
+        made = file.write(file.records)
+        data = made.encode(job.encoding or "utf-8", "surrogatepass") if isinstance(made, str) else made
         (scratch / file.name).write_bytes(data)
     nothing = "sha256:" + hashlib.sha256().hexdigest()
     names = tuple(f.name for f in files)
@@ -263,7 +266,24 @@ def _vector(lat: float, lng: float) -> Vector:
 
 
 def _read(job: TransformJob, source: InputFile) -> _File:
-    return (_read_csv if job.format == "csv" else _read_json)(job, source)
+    return {"csv": _read_csv, "parquet": _read_table}.get(job.format, _read_json)(job, source)
+
+
+def _read_table(job: TransformJob, source: InputFile) -> _File:
+    """A table that was joined; its shapes as the other formats have them."""
+    table = pq.read_table(source.path)
+    shapes = [c.name for c in job.schema if c.type == "geometry" and c.name in table.schema.names]
+    records: list[Any] = table.to_pylist()
+    for row in records:
+        row |= {n: shapely.geometry.mapping(shapely.from_wkb(row[n])) for n in shapes if row[n] is not None}
+
+    def write(records: list[Any]) -> bytes:
+        back = [r | {n: shapely.to_wkb(shapely.geometry.shape(r[n])) for n in shapes if r[n] is not None} for r in records]
+        out = io.BytesIO()
+        pq.write_table(pa.Table.from_pylist(back, table.schema), out)
+        return out.getvalue()
+
+    return _File(Path(source.path).name, records, write)
 
 
 def _read_csv(job: TransformJob, source: InputFile) -> _File:

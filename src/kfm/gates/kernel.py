@@ -121,7 +121,7 @@ def labels(e: Evidence) -> Verdict:
     for column in e.withheld:
         if any(c["name"] == column for c in e.schema):
             reasons.append(
-                _no("labels.withheld", f"The column {column} is withheld and yet in the table.", f"Withhold it in `release` of {where}.")
+                _no("redaction.field", f"The column {column} is withheld and yet in the table.", f"Withhold it in `release` of {where}.")
             )
     finest = entry.release.h3_resolution if entry and entry.release else None
     if e.resolution is not None and finest is not None and finest > e.resolution:
@@ -195,6 +195,8 @@ def leak(e: Evidence) -> Verdict:
     """Public bytes do not depend on what is withheld."""
     if not e.private:
         return Verdict(gate="leak", note="nothing is withheld")
+    if e.released is None:
+        return Verdict(gate="leak", note="nothing is released: the labels decide")
     if e.leak is None:
         remedy = "Run the dataset again: the check is part of every run."
         return Verdict(gate="leak", reasons=(_no("leak.unchecked", "Whether withheld values leak was not looked at.", remedy),))

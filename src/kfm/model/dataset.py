@@ -59,7 +59,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     url: str = ""  # http_file only
     format: Literal["csv", "json", "geojson", "parquet"]  # parquet: join only
     datasets: tuple[DatasetId, ...] = ()  # join only: the datasets whose newest records are joined
-    on: tuple[str, ...] = ()  # join only: the columns they have in common
+    join_on: tuple[str, ...] = ()  # join only: the columns they have in common
     encoding: str | None = None  # None: a byte order mark or UTF-8
     hosts: tuple[str, ...] = ()  # beside the host of `url`, which is always allowed
     records: str | None = None  # JSON only: dotted path to the array of records; None: the document itself or its only array
