@@ -98,6 +98,24 @@ DATASETS: tuple[SampleDataset, ...] = (
         time_column="time",
         host="quakes.sample.kfm.example",
     ),
+    SampleDataset(
+        dataset="ks_sites",
+        path="/sites.geojson",
+        format="geojson",
+        title="Synthetic archaeological sites of Kansas",
+        business_key=("site_no",),
+        time_column="recorded",
+        host="heritage.sample.kfm.example",
+    ),
+    SampleDataset(
+        dataset="ks_wells",
+        path="/wells.csv",
+        format="csv",
+        title="Synthetic oil and gas wells of Kansas",
+        business_key=("well_id",),
+        time_column="spudded",
+        host="wells.sample.kfm.example",
+    ),
 )
 _BY_NAME = {d.dataset: d for d in DATASETS}
 _BY_PATH = {d.path: d for d in DATASETS}
@@ -207,6 +225,34 @@ def _quake(index: int, variant: int) -> _Row:
     }
 
 
+def _site(index: int, variant: int) -> _Row:
+    """Sites lie close together in a few places, as real ones do; no real one is meant."""
+    _, seat, latitude, longitude = _COUNTIES[_draw(8, "river bend", index)]
+    return {
+        "site_no": f"14XX{index:04d}",
+        "name": f"{seat} Mound {1000 + _draw(9000, 'mound', index)}",
+        "period": ("Archaic", "Woodland", "Plains Village", "Late Ceramic")[_draw(4, "period", index)],
+        "condition": ("good", "fair", "poor")[_draw(3, "condition", index, variant)],
+        "recorded": _moment(_MARCH, index * 1440),
+        "depth_cm": 10 + _draw(140, "depth", index, variant),
+        "longitude": (longitude * 10_000 + _draw(40_001, "site east", index) - 20_000) / 1_000_000,
+        "latitude": (latitude * 10_000 + _draw(40_001, "site north", index) - 20_000) / 1_000_000,
+    }
+
+
+def _well(index: int, variant: int) -> _Row:
+    county, _, latitude, longitude = _COUNTIES[_draw(len(_COUNTIES), "well", index)]
+    return {
+        "well_id": f"15-{index:05d}",
+        "county": county,
+        "operator": ("Prairie Oil", "Flint Energy", "Chisholm Gas")[_draw(3, "operator", index)],
+        "depth_m": 300 + _draw(1500, "well depth", index, variant),
+        "spudded": _moment(_MARCH, index * 720),
+        "latitude": (latitude * 100 + _draw(2001, "well north", index) - 1000) / 10_000,
+        "longitude": (longitude * 100 + _draw(2001, "well east", index) - 1000) / 10_000,
+    }
+
+
 @dataclass(frozen=True)
 class _Shape:
     build: Callable[[int, int], _Row]
@@ -218,6 +264,8 @@ _SHAPES = {
     "ks_weather_stations": _Shape(_weather, 600, "temperature_c"),
     "ks_stream_gauges": _Shape(_gauge, 400, "discharge_m3s"),
     "ks_earthquakes": _Shape(_quake, 150, "mag"),
+    "ks_sites": _Shape(_site, 240, "depth_cm"),
+    "ks_wells": _Shape(_well, 120, "depth_m"),
 }
 
 
@@ -265,30 +313,30 @@ def _damage(dataset: SampleDataset, rows: list[_Row], mode: str) -> list[_Row]:
     return rows
 
 
-def _csv(rows: list[_Row]) -> str:
+def _csv(dataset: SampleDataset, rows: list[_Row]) -> str:
     out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=list(_weather(0, 0)), lineterminator="\n")
+    writer = csv.DictWriter(out, fieldnames=list(_SHAPES[dataset.dataset].build(0, 0)), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
 
 
-def _feature(row: _Row) -> _Row:
-    properties = {k: v for k, v in row.items() if k not in ("longitude", "latitude") and (k, v) != ("event_id", None)}
+def _feature(row: _Row, key: str) -> _Row:
+    properties = {k: v for k, v in row.items() if k not in ("longitude", "latitude") and (k, v) != (key, None)}
     point = {"type": "Point", "coordinates": [row["longitude"], row["latitude"]]}
-    return {"type": "Feature", "id": row["event_id"], "geometry": point, "properties": properties}
+    return {"type": "Feature", "id": row[key], "geometry": point, "properties": properties}
 
 
 def _document(dataset: SampleDataset, rows: list[_Row]) -> _Row:
     if dataset.format == "geojson":
-        return {"type": "FeatureCollection", "features": [_feature(row) for row in rows]}
+        return {"type": "FeatureCollection", "features": [_feature(row, dataset.business_key[0]) for row in rows]}
     observations = [{k: v for k, v in row.items() if (k, v) != ("site_no", None)} for row in rows]
     return {"generated_by": "kfm sample upstream (synthetic)", "observations": observations}
 
 
 def _text(dataset: SampleDataset, rows: list[_Row], mode: str) -> str:
     if dataset.format == "csv":
-        return _csv(rows)
+        return _csv(dataset, rows)
     text = json.dumps(_document(dataset, rows), ensure_ascii=False, separators=(",", ":"))
     if mode == "huge_numbers":
         # No encoder writes these, so they travel as strings and lose their quotes here.

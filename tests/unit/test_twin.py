@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import h3
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -21,18 +21,18 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--allow-loopback", action="store_true", help="let datasets be fetched from this machine (tests, local mirrors)")
 
 
-def make_workspace(folder: Path, *, sample: bool, allow_loopback: bool = False) -> str | None:
+def make_workspace(folder: Path, *, sample: bool, allow_loopback: bool = False, demo: bool = False) -> str | None:
     """Write the template; what exists stays as it is. Returns the id of a new key, None when there was one."""
     for source in sorted(TEMPLATE.rglob("*")):
         relative = source.relative_to(TEMPLATE)
-        if source.is_dir() or "__pycache__" in relative.parts or (relative.parts[0] == "sample-registry"):
+        if source.is_dir() or "__pycache__" in relative.parts or (relative.parts[0] in ("sample-registry", "demo-registry")):
             continue
         _copy(source, folder / relative)
     if allow_loopback and not (folder / "kfm.yml").read_text().count("allow_loopback: true"):
         (folder / "kfm.yml").write_text((folder / "kfm.yml").read_text().replace("allow_loopback: false", "allow_loopback: true"))
     (folder / "data" / "registry").mkdir(parents=True, exist_ok=True)
-    if sample:
-        for source in sorted((TEMPLATE / "sample-registry").glob("*.yml")):
+    for kind in (["sample-registry"] if sample else []) + (["demo-registry"] if demo else []):
+        for source in sorted((TEMPLATE / kind).glob("*.yml")):
             _copy(source, folder / "data" / "registry" / source.name)
     if any((folder / "keys").glob("*.key")):
         return None
