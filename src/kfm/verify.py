@@ -134,8 +134,10 @@ def _verify_receipt(world: World, dataset_id: str, predicate: GenerationPredicat
         if name == "prov.json":
             where = f"catalog/prov/{dataset_id}/run_{predicate.run_id}.json"
         stored = world.data.stat(where)
-        if stored is None or digest not in (stored.digest, world.stand_in(dataset_id, stored.digest)):
-            found.wrong(where, "missing or not what the receipt sealed")
+        if stored is None:
+            found.wrong(where, "the receipt names it, and it is missing", 3)
+        elif digest not in (stored.digest, world.stand_in(dataset_id, stored.digest)):
+            found.wrong(where, "it is not what the receipt sealed")
 
 
 def _decoded(raw: bytes) -> dict[str, Any] | None:

@@ -58,23 +58,29 @@ def _row(world: World, workspace: Any, what: str) -> LedgerRow:
 
 
 def _changed(world: World, row: LedgerRow) -> list[dict[str, str]]:
-    """What differs between this candidate and those people approved."""
-    from kfm.diff.tables import diff_files
-
+    """What differs between this candidate and what people approved: earlier candidates on the same base, and what is official."""
     number = world.store.read(lambda tx: tx.index.proposal_number(row.run_id))
     found = []
     for other, judged in earlier(world, row):
         old = world.store.read(lambda tx, other=other: tx.index.proposal_number(other.run_id))
-        a, b = locate(world, f"proposal/{old}"), locate(world, f"proposal/{number}")
-        diff = diff_files(a.files, b.files, b.business_key, limit=3, dataset_id=row.dataset_id, labels=(a.label, b.label))
-        cells = [
-            f"{', '.join(f'{k} {v}' for k, v in change.key.items())}: "
-            + "; ".join(f"{c} {old} → {new}" for c, (old, new) in change.cells.items())
-            for change in diff.samples
-        ]
-        message = (
-            f"{judged.name} approved proposal {old}, not this one: {diff.added:,} rows added, {diff.removed:,} removed, {diff.changed:,} changed."
-            + (" " + " | ".join(cells) if cells else "")
-        )
-        found.append({"code": "approval.other", "message": message, "remedy": f"kfm diff proposal/{old} proposal/{number}"})
+        said = f"{judged.name} approved proposal {old}, not this one: {_difference(world, f'proposal/{old}', f'proposal/{number}')}"
+        found.append({"code": "approval.other", "message": said, "remedy": f"kfm diff proposal/{old} proposal/{number}"})
+    head = world.store.read(lambda tx: tx.index.last_generation(row.dataset_id))
+    if head is not None and head.version_id is not None:
+        said = f"Generation {head.generation} is official, not this candidate: {_difference(world, row.dataset_id, f'proposal/{number}')}"
+        found.append({"code": "approval.difference", "message": said, "remedy": f"kfm diff {row.dataset_id} proposal/{number}"})
     return found
+
+
+def _difference(world: World, a: str, b: str) -> str:
+    """The difference of two versions in one line, the first changed cells in full."""
+    from kfm.diff.tables import diff_files
+
+    old, new = locate(world, a), locate(world, b)
+    diff = diff_files(old.files, new.files, new.business_key, limit=3, dataset_id=new.dataset_id, labels=(a, b))
+    cells = [
+        f"{', '.join(f'{k} {v}' for k, v in c.key.items())}: " + "; ".join(f"{name} {was} → {now}" for name, (was, now) in c.cells.items())
+        for c in diff.samples
+        if c.cells
+    ]
+    return f"{diff.added:,} rows added, {diff.removed:,} removed, {diff.changed:,} changed." + (" " + " | ".join(cells) if cells else "")
