@@ -38,7 +38,21 @@ def close_log(
     world.publish(log).emit_event("updater.run", event)
     log.say("telemetry.emitted", stage="telemetry", event_id=event["event_id"])
     log.say("run.ended", stage="ledger", level=level, state=state, reason=reason, duration_ms=elapsed_ms, **(fields or {}))
-    log.idempotency(idempotency)
+    log.idempotency(_told(world, log.dataset_id, idempotency))
+
+
+def _told(world: World, dataset_id: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    """What may be told of a private input: validators and keys that follow its content become commitments."""
+    if not world.is_private(dataset_id):
+        return dict(state)
+
+    def hidden(value: str) -> str:
+        return world.stand_in(dataset_id, value).rpartition(":")[2] if value else ""
+
+    told = {**state, "etag": hidden(state["etag"]), "key": hidden(state["key"])}
+    if "sources" in state:
+        told["sources"] = [{**s, "etag": hidden(s["etag"]), "key": hidden(s["key"])} for s in state["sources"]]
+    return told
 
 
 def idempotency_state(

@@ -1,0 +1,345 @@
+"""What is withheld stays withheld: releases by H3 cell and in groups, twins, planted leaks, commitments, withdrawal and erasure."""
+
+import base64
+import hashlib
+import json
+import random
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h3
+import pyarrow.parquet as pq
+import pytest
+
+from kfm.leak import compare
+from tests.conftest import Said, tree
+from tests.integration.upstream import Upstream
+
+Kfm = Callable[..., Said]
+SITES = "ks_sites"
+RELEASE = "release: {h3_resolution: 5, withhold: [site_no, name, feature_id], min_records: 5}"
+
+
+def sites(count: int = 500, seed: int = 1) -> list[dict[str, Any]]:
+    """Synthetic archaeological sites, close together in thirty places; no real site."""
+    chance = random.Random(seed)
+    centres = [(chance.uniform(37.2, 39.8), chance.uniform(-101.5, -95)) for _ in range(30)]
+    found = []
+    for n in range(count):
+        lat, lon = centres[n % 30]
+        place = [round(lon + chance.uniform(-0.03, 0.03), 6), round(lat + chance.uniform(-0.03, 0.03), 6)]
+        about = {
+            "site_no": f"14XX{n:04d}",
+            "name": f"Hidden Mound {n * 7919 % 10007}",
+            "period": chance.choice(["Archaic", "Woodland", "Late Ceramic"]),
+        }
+        found.append({"type": "Feature", "id": about["site_no"], "geometry": {"type": "Point", "coordinates": place}, "properties": about})
+    return found
+
+
+def body(features: list[dict[str, Any]]) -> bytes:
+    return json.dumps({"type": "FeatureCollection", "features": features}).encode()
+
+
+def moved(features: list[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
+    """Every site somewhere else inside its own H3 cell."""
+    chance, found = random.Random(seed), []
+    for feature in features:
+        lon, lat = feature["geometry"]["coordinates"]
+        cell = h3.latlng_to_cell(lat, lon, 5)
+        while True:
+            to = [lon + chance.uniform(-0.1, 0.1), lat + chance.uniform(-0.1, 0.1)]
+            if h3.latlng_to_cell(to[1], to[0], 5) == cell:
+                break
+        found.append({**feature, "geometry": {"type": "Point", "coordinates": to}})
+    return found
+
+
+@pytest.fixture
+def up() -> Iterator[Upstream]:
+    with Upstream() as upstream:
+        yield upstream
+
+
+def register(ws: Path, up: Upstream, name: str = SITES, more: str = RELEASE, sensitivity: str = "sensitive-location") -> None:
+    (ws / "data" / "registry" / f"{name}.yml").write_text(
+        f"dataset_id: {name}\ntitle: Synthetic sites\nlicence: CC-BY-4.0\nsensitivity: {sensitivity}\npolicy_label: {sensitivity}\n"
+        f"source: {{url: '{up.url}/{name}.geojson', format: geojson}}\nbusiness_key: [site_no]\n{more}\n"
+    )
+
+
+@pytest.fixture
+def released(kfm: Kfm, ws: Path, up: Upstream) -> bytes:
+    """500 sites, official by cell; returns the capture's plain bytes."""
+    raw = body(sites())
+    up.files[f"/{SITES}.geojson"] = raw
+    up.headers[f"/{SITES}.geojson"] = {"ETag": f'"{hashlib.md5(raw).hexdigest()}"'}
+    register(ws, up)
+    assert kfm("run", SITES).code == 0
+    return raw
+
+
+def version_of(kfm: Kfm, name: str = SITES) -> str | None:
+    found: str | None = next(d for d in kfm("status", "--json").json["datasets"] if d["dataset_id"] == name)["version_id"]
+    return found
+
+
+def table(ws: Path, version: str | None, name: str = SITES) -> Any:
+    return pq.read_table(ws / "data" / "processed" / name / str(version) / f"{name}.parquet")
+
+
+# ---- release ---------------------------------------------------------------------------------------------------------
+def test_sites_are_official_by_cell_only(kfm: Kfm, ws: Path, released: bytes) -> None:
+    shown = table(ws, version_of(kfm))
+    assert set(shown.schema.names) == {"h3_cell", "period", "geometry"}
+    assert {h3.get_resolution(c) for c in shown.column("h3_cell").to_pylist()} == {5}
+    manifest = json.loads((ws / "data" / "processed" / SITES / str(version_of(kfm)) / "version.json").read_text())
+    assert [s["step"] for s in manifest["steps"]] == ["withhold", "h3_generalise"]
+    prov = next((ws / "data" / "catalog" / "prov" / SITES).iterdir()).read_text()
+    assert "h3_generalise" in prov and "commitment" in prov
+    receipt = json.loads(next((ws / "receipts").rglob("*.json")).read_text())
+    assert {"id": "h3_generalise", "version": "1.0.0", "discharges": "generalise"} in receipt["provenance"]["transforms"]
+    assert receipt["inputs"][0]["checksum"].startswith("hmac-sha256:")
+
+
+def test_moving_every_site_inside_its_cell_changes_no_public_byte(kfm: Kfm, ws: Path, up: Upstream, released: bytes) -> None:
+    before = tree(ws / "data" / "processed"), version_of(kfm)
+    for seed in (1, 2):
+        up.files[f"/{SITES}.geojson"] = body(moved(sites(), seed))
+        up.headers = {}
+        assert kfm("run", SITES).code == 0
+        assert (tree(ws / "data" / "processed"), version_of(kfm)) == before
+
+
+PLANTED = {
+    "row order": ("rows = sorted(rows, key=lambda r: r['geometry']['coordinates'][0])\n    rows = [{**r, 'rank': n} for n, r in enumerate(rows)]", "ks_sites.parquet"),
+    "bbox": ("rows = [{**r, 'near': round(r['geometry']['coordinates'][0], 2)} for r in rows]", "ks_sites.parquet"),
+    "digest": ("import hashlib\n    rows = [{**r, 'mark': hashlib.sha256(str(r).encode()).hexdigest()} for r in rows]", "ks_sites.parquet"),
+    "log line": ("rows = list(rows)\n    ctx.log('seen', west=min(r['geometry']['coordinates'][0] for r in rows))", "the log"),
+    "print": ("rows = list(rows)\n    import sys; print(rows[0]['geometry'], file=sys.stderr)", "the log"),
+    "attribute": ("rows = [{**r, 'period': r['period'] + ' of ' + r['name']} for r in rows]", "ks_sites.parquet"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("leak", PLANTED)
+def test_a_planted_leak_is_caught_by_name(kfm: Kfm, ws: Path, up: Upstream, leak: str) -> None:
+    code, where = PLANTED[leak]
+    up.files[f"/{SITES}.geojson"] = body(sites(60))
+    register(ws, up, more=RELEASE.replace("min_records: 5", "min_records: 1"))
+    connector = ws / "scripts" / "connectors" / SITES
+    connector.mkdir(parents=True)
+    (connector / "connector.py").write_text(f"def transform(ctx, rows):\n    {code}\n    yield from rows\n")
+    said = kfm("run", SITES, "--json")
+    reasons = said.json["runs"][0]["reasons"]
+    assert said.code == 3, said
+    assert any(r["code"].startswith("leak.") and where in r["message"] for r in reasons), reasons
+    assert not (ws / "data" / "processed").exists() and not (ws / "data" / "catalog").exists()
+
+
+def test_a_file_name_a_bound_and_a_record_that_follow_hidden_values_are_named() -> None:
+    own = {"a.parquet": b"1", "stac.json": b'{"bbox":[1,2]}', "tiles/12.pbf": b"x"}
+    twin = {"a.parquet": b"1", "stac.json": b'{"bbox":[1,3]}', "tiles/13.pbf": b"x"}
+    found = {r["code"]: [x["message"] for x in compare(own, twin) if x["code"] == r["code"]] for r in compare(own, twin)}
+    assert len(found["leak.name"]) == 2 and "tiles/12.pbf" in found["leak.name"][0]
+    assert found["leak.differs"] == ["stac.json changes when only hidden values change: bbox."]
+    assert compare(own, own) == []
+
+
+# ---- no oracle -------------------------------------------------------------------------------------------------------
+def forms(raw: bytes) -> dict[str, bytes]:
+    """What would let somebody who holds `raw` recognise it."""
+    digests = {name: hashlib.new(name, raw).digest() for name in ("sha256", "md5", "sha1")}
+    digests["crc32"] = zlib.crc32(raw).to_bytes(4)
+    found = {f"{n} hex": d.hex().encode() for n, d in digests.items()} | {f"{n} base64": base64.b64encode(d) for n, d in digests.items()}
+    return found | {"size": b"%d" % len(raw), "multihash": b"1220" + digests["sha256"].hex().encode()}
+
+
+def public_bytes(ws: Path) -> dict[str, bytes]:
+    zones = [ws / "data" / "processed", ws / "data" / "catalog", ws / "receipts", ws / "releases"]
+    files = [p for zone in zones for p in zone.rglob("*") if p.is_file()]
+    files += (ws / "data" / "work").glob("*/runs/*/artifacts/*")
+    return {str(p.relative_to(ws)): p.read_bytes() for p in files}
+
+
+def test_nothing_public_recognises_what_is_private(kfm: Kfm, ws: Path, up: Upstream, released: bytes, tmp_path: Path) -> None:
+    assert kfm("bundle", SITES, "-o", str(tmp_path / "b.zip")).code == 0
+    kfm("run", SITES)
+    up.headers = {}
+    up.files[f"/{SITES}.geojson"] = b"<html>gone</html>"
+    assert kfm("run", SITES).code == 1
+    everything = public_bytes(ws) | {"bundle": (tmp_path / "b.zip").read_bytes()}
+    assert len(everything) > 20
+    records = [json.dumps(f).encode() for f in sites()[:20]] + [json.dumps(f["properties"]).encode() for f in sites()[:5]]
+    for raw in [released, *records]:
+        for form, needle in forms(raw).items():
+            if len(needle) >= 5:
+                assert [name for name, content in everything.items() if needle in content] == [], form
+    for feature in sites():
+        for secret in (feature["properties"]["site_no"], feature["properties"]["name"], str(feature["geometry"]["coordinates"][0])):
+            assert not any(secret.encode() in content for content in everything.values()), secret
+    texts = [c.decode() for n, c in everything.items() if n.endswith((".json", ".jsonl")) and "/prov/" not in n]
+    numbers = {n for text in texts for line in text.splitlines() for n in _numbers(json.loads(line) if n_lines(text) else json.loads(text))}
+    assert 500 not in numbers and len(released) not in numbers
+
+
+def n_lines(text: str) -> bool:
+    return not text.startswith("{\n") and text.count("\n") > 1
+
+
+def _numbers(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from _numbers(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _numbers(inner)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield value
+
+
+def test_private_bytes_lie_sealed(kfm: Kfm, ws: Path, released: bytes) -> None:
+    for path in [*(ws / "data" / "raw").rglob("*"), *(ws / "data" / "work").rglob("*")]:
+        if path.is_file() and "runs" not in path.parts and "proposals" not in path.parts:
+            assert b"Hidden Mound" not in path.read_bytes() and b"14XX0001" not in path.read_bytes(), path
+    assert (ws / "keys" / "data" / SITES).stat().st_mode & 0o077 == 0
+    assert kfm("run", SITES, "--upstream", "replay", "--force", "--reason", "again").code == 0
+    assert kfm("verify").code == 0 and kfm("doctor").code == 0
+    receipt = next((ws / "receipts").rglob("*.json"))
+    assert kfm("rebuild", str(receipt)).code == 0
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "key"])
+def test_damaged_seals_are_noticed(kfm: Kfm, ws: Path, released: bytes, harm: str) -> None:
+    (sealed,) = (ws / "data" / "raw").rglob("*.sealed")
+    if harm == "key":
+        (ws / "keys" / "data" / SITES).unlink()
+    else:
+        sealed.chmod(0o644)
+        raw = bytearray(sealed.read_bytes())
+        raw[-1] ^= 1
+        sealed.write_bytes(raw if harm == "flip" else raw[:-20])
+        assert kfm("verify").code == 6
+    receipt = next((ws / "receipts").rglob("*.json"))
+    assert kfm("rebuild", str(receipt)).code in (3, 6)
+
+
+# ---- labels ----------------------------------------------------------------------------------------------------------
+def test_restricted_data_needs_both_steps_and_a_grant(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    up.files[f"/{SITES}.geojson"] = body(sites())
+    register(ws, up, sensitivity="restricted", more=RELEASE[:-1] + ", aggregate: {by: [period]}}")
+    said = kfm("run", SITES, "--json")
+    assert said.code == 3 and [r["message"] for r in said.json["runs"][0]["reasons"]] == [
+        "A steward's grant to publish is needed, and there is none."
+    ]
+    kfm("keys", "new", "--name", "T. Elder", "--role", "approver")
+    assert kfm("grant", SITES, "--to", "County", "--purpose", "publish", "--expires", "2001-01-01", "--key", "T. Elder").code == 0
+    assert kfm("run", SITES, "--force", "--reason", "grant").code == 3, "it expired"
+    assert kfm("grant", SITES, "--to", "County", "--purpose", "publish", "--expires", "2099-01-01", "--key", "T. Elder").code == 0
+    assert kfm("run", SITES, "--force", "--reason", "grant").code == 0
+    bands = set(table(ws, version_of(kfm)).column("records").to_pylist())
+    assert bands <= {"5 to 9", "10 to 24", "25 or more"}
+
+
+def join_entry(ws: Path, more: str = "") -> None:
+    (ws / "data" / "registry" / "both.yml").write_text(
+        "dataset_id: both\ntitle: Sites and visits\nlicence: CC-BY-4.0\nsensitivity: public\npolicy_label: public\n"
+        f"source: {{kind: join, format: parquet, datasets: [{SITES}, visits], join_on: [site_no]}}\n{more}\n"
+    )
+
+
+def test_a_join_carries_what_its_inputs_owe(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    """aggregate-only with sensitive-location: refused as records, allowed as generalised counts."""
+    up.files[f"/{SITES}.geojson"] = body(sites())
+    up.files["/visits.csv"] = b"site_no,visits\n" + b"".join(b"14XX%04d,%d\n" % (n, n % 9) for n in range(500))
+    register(ws, up)
+    (ws / "data" / "registry" / "visits.yml").write_text(
+        "dataset_id: visits\ntitle: Visits\nlicence: CC-BY-4.0\nsensitivity: aggregate-only\npolicy_label: aggregate-only\n"
+        f"source: {{url: '{up.url}/visits.csv', format: csv}}\nbusiness_key: [site_no]\n"
+    )
+    assert (kfm("run", SITES).code, kfm("run", "visits").code) == (0, 3)
+    join_entry(ws)
+    said = kfm("run", "both", "--json")
+    found = [r["code"] for r in said.json["runs"][0]["reasons"]]
+    assert said.code == 3 and found.count("labels.obligation") == 2 and "redaction.field" in found
+    join_entry(ws, "release: {h3_resolution: 6, aggregate: {by: [period]}, withhold: [site_no, name, feature_id]}")
+    said = kfm("run", "both", "--json")
+    assert said.code == 3 and "labels.resolution" in [r["code"] for r in said.json["runs"][0]["reasons"]], "finer than an input allows"
+    join_entry(ws, "release: {h3_resolution: 5, aggregate: {by: [period]}, withhold: [site_no, name, feature_id]}")
+    assert kfm("run", "both").code == 0
+    assert set(table(ws, version_of(kfm, "both"), "both").schema.names) == {"h3_cell", "period", "records", "geometry"}
+    assert kfm("run", "both").code == 0 and kfm("verify").code == 0
+
+
+# ---- withdrawal ------------------------------------------------------------------------------------------------------
+def tree_rows(count: int = 40, note: str = "") -> bytes:
+    return (note + "id,kind,height\n" + "".join(f"t{n},oak,{n}\n" for n in range(count))).encode()
+
+
+@pytest.fixture
+def trees(kfm: Kfm, ws: Path, up: Upstream) -> str:
+    up.files["/trees.csv"] = tree_rows()
+    (ws / "data" / "registry" / "trees.yml").write_text(
+        "dataset_id: trees\ntitle: Trees\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\n"
+        f"source: {{url: '{up.url}/trees.csv', format: csv}}\nbusiness_key: [id]\n"
+    )
+    assert kfm("run", "trees").code == 0
+    return "trees"
+
+
+def ids_of(kfm: Kfm, ws: Path) -> list[str]:
+    found: list[str] = table(ws, version_of(kfm, "trees"), "trees").column("id").to_pylist()
+    return found
+
+
+def test_a_withdrawn_record_does_not_come_back(kfm: Kfm, ws: Path, up: Upstream, trees: str) -> None:
+    first = version_of(kfm, trees)
+    assert kfm("withdraw", trees, "--record", "id=t7").code == 2, "a reason is needed"
+    assert kfm("withdraw", trees, "--record", "id=nobody", "--reason", "x").code == 2
+    assert kfm("withdraw", trees, "--record", "id=t7", "--reason", "asked for by its owner").code == 0
+    assert "t7" not in ids_of(kfm, ws) and len(ids_of(kfm, ws)) == 39
+    generation = json.loads(base64.b64decode(json.loads(sorted((ws / "data/catalog/channels/trees").iterdir())[-1].read_text())["payload"]))
+    assert "t7" not in json.dumps(generation), "the withdrawal does not tell what it withdrew"
+    up.headers["/trees.csv"] = {"ETag": '"another"', "X-Header": "new"}
+    assert kfm("run", trees).code == 0 and "t7" not in ids_of(kfm, ws)
+    up.files["/trees.csv"] = tree_rows(45)
+    assert kfm("run", trees).code == 0
+    assert "t7" not in ids_of(kfm, ws) and len(ids_of(kfm, ws)) == 44
+    assert kfm("run", trees, "--force", "--reason", "please").code == 0 and "t7" not in ids_of(kfm, ws)
+    assert kfm("rollback", trees, "--to", str(first), "--reason", "back").code == 3
+    assert kfm("reindex").code == 0
+    up.files["/trees.csv"] = tree_rows(46)
+    assert kfm("run", trees).code == 0 and "t7" not in ids_of(kfm, ws) and kfm("verify").code == 0
+
+
+def test_without_its_rule_nothing_is_published(kfm: Kfm, ws: Path, up: Upstream, trees: str) -> None:
+    assert kfm("withdraw", trees, "--record", "id=t7", "--reason", "asked").code == 0
+    before = version_of(kfm, trees)
+    next((ws / "data" / "work" / "trees" / "withdrawals").iterdir()).unlink()
+    up.files["/trees.csv"] = tree_rows(50)
+    assert kfm("run", trees).code == 6 and version_of(kfm, trees) == before
+
+
+def test_a_whole_withdrawal_stops_serving(kfm: Kfm, ws: Path, up: Upstream, trees: str) -> None:
+    assert kfm("withdraw", trees, "--reason", "licence revoked").code == 0
+    assert version_of(kfm, trees) is None
+    assert next(d for d in kfm("status", "--json").json["datasets"] if d["dataset_id"] == trees)["state"] == "withdrawn"
+    assert kfm("get", trees).code == 2 and kfm("run", trees).code == 0 and version_of(kfm, trees) is None
+    assert kfm("run", trees, "--force", "--reason", "please").code == 3 and version_of(kfm, trees) is None
+
+
+def test_erasure_leaves_authority_date_and_commitment(kfm: Kfm, ws: Path, up: Upstream, released: bytes) -> None:
+    assert kfm("withdraw", SITES, "--record", "site_no=14XX0007", "--erase", "--reason", "court order").code == 2, "who ordered it?"
+    assert (
+        kfm("withdraw", SITES, "--record", "site_no=14XX0007", "--erase", "--reason", "court order", "--authority", "District Court").code
+        == 0
+    )
+    assert not (ws / "keys" / "data" / SITES).exists() and not list((ws / "data" / "raw").rglob("*.sealed"))
+    assert len(list((ws / "data" / "processed" / SITES).iterdir())) <= 1
+    last = sorted((ws / "data" / "catalog" / "channels" / SITES).iterdir())[-1]
+    (rule,) = json.loads(base64.b64decode(json.loads(last.read_text())["payload"]))["predicate"]["suppress"]
+    assert (rule["authority"], rule["erased"], rule["commitment"][:12]) == ("District Court", True, "hmac-sha256:") and rule["date"]
+    assert kfm("verify").code == 0, kfm("verify").out
+    up.files[f"/{SITES}.geojson"] = body(sites(480))
+    assert kfm("run", SITES).code == 0 and kfm("verify").code == 0
