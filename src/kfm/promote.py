@@ -12,7 +12,7 @@ from kfm.claim import approved
 from kfm.clock import rfc3339
 from kfm.closing import close_log, idempotency_state
 from kfm.errors import Denied, Fenced, IntegrityError, KfmError, StepFailed
-from kfm.lineage.base import cypher, edges, record_of
+from kfm.lineage.base import cypher, edges, openlineage, record_of
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import LedgerRow, Token, head_key_of
@@ -255,6 +255,7 @@ class _Promote:
         yield "version written"
         record = record_of(self.world.stand_in, row, candidate["artifacts"])
         self.world.publish(self.log).write_file(f"{run_folder(row)}/lineage.cypher", cypher(record).encode())
+        self.world.publish(self.log).write_file(f"{run_folder(row)}/openlineage.json", openlineage(record))
         yield "cypher written"
         wal.done("UPSERT", "version", {"version_id": row.version_id})
         wal.done("LINEAGE", "lineage", {"edges": len(edges(record))})

@@ -65,7 +65,7 @@ def up() -> Iterator[Upstream]:
 
 def register(ws: Path, up: Upstream, name: str = SITES, more: str = RELEASE, sensitivity: str = "sensitive-location") -> None:
     (ws / "data" / "registry" / f"{name}.yml").write_text(
-        f"dataset_id: {name}\ntitle: Synthetic sites\nlicence: CC-BY-4.0\nsensitivity: {sensitivity}\npolicy_label: {sensitivity}\n"
+        f"dataset_id: {name}\ntitle: Synthetic sites\ncare_label: Generalised only\nlicence: CC-BY-4.0\nsensitivity: {sensitivity}\npolicy_label: {sensitivity}\n"
         f"source: {{url: '{up.url}/{name}.geojson', format: geojson}}\nbusiness_key: [site_no]\n{more}\n"
     )
 
@@ -98,7 +98,8 @@ def test_sites_are_official_by_cell_only(kfm: Kfm, ws: Path, released: bytes) ->
     manifest = json.loads((ws / "data" / "processed" / SITES / str(version_of(kfm)) / "version.json").read_text())
     assert [s["step"] for s in manifest["steps"]] == ["withhold", "h3_generalise"]
     prov = next((ws / "data" / "catalog" / "prov" / SITES).iterdir()).read_text()
-    assert "h3_generalise" in prov and "commitment" in prov
+    assert "h3_generalise" in prov and "commitment" in prov and "Generalised only" in prov
+    assert "Generalised only" in (ws / "data" / "catalog" / "dcat" / f"{SITES}.json").read_text()
     receipt = json.loads(next((ws / "receipts").rglob("*.json")).read_text())
     assert {"id": "h3_generalise", "version": "1.0.0", "discharges": "generalise"} in receipt["provenance"]["transforms"]
     assert receipt["inputs"][0]["checksum"].startswith("hmac-sha256:")
@@ -160,6 +161,7 @@ def public_bytes(ws: Path) -> dict[str, bytes]:
     zones = [ws / "data" / "processed", ws / "data" / "catalog", ws / "receipts", ws / "releases"]
     files = [p for zone in zones for p in zone.rglob("*") if p.is_file()]
     files += (ws / "data" / "work").glob("*/runs/*/artifacts/*")
+    files += [p for name in ("lineage.cypher", "openlineage.json") for p in (ws / "data" / "work").glob(f"*/runs/*/{name}")]
     return {str(p.relative_to(ws)): p.read_bytes() for p in files}
 
 

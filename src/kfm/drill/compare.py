@@ -20,7 +20,7 @@ from kfm.zones.local import LocalZone
 __all__ = ["Left", "difference", "journal", "look", "step_in_progress"]
 
 _RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_SEALED = ("run_record.json", "validation_report.json", "run_manifest.json", "wal.jsonl", "lineage.cypher")
+_SEALED = ("run_record.json", "validation_report.json", "run_manifest.json", "wal.jsonl", "lineage.cypher", "openlineage.json")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One lineage record and two of its renderings: index edges and a Cypher batch."""
+"""One lineage record and three of its renderings: index edges, a Cypher batch, an OpenLineage event."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
+from kfm import canonical
 from kfm.model.ledger import LedgerRow
 
-__all__ = ["LineageRecord", "cypher", "edges", "record_of"]
+__all__ = ["LineageRecord", "cypher", "edges", "openlineage", "record_of"]
 
 
 class LineageRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,3 +83,40 @@ def cypher(record: LineageRecord) -> str:
             f"MATCH (a:Asset {{uri: {q(asset['uri'])}, hash: {q(asset['hash'])}}}), (r:Run {{id: {q(record.run_id)}}}) MERGE (a)-[:USED_IN]->(r);"
         )
     return "\n".join(lines) + "\n"
+
+
+PRODUCER = "kfm://producer/kfm"
+SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
+
+
+def openlineage(record: LineageRecord) -> bytes:
+    """A COMPLETE event: what the run used, by address, and the version it made."""
+    event: dict[str, Any] = {
+        "eventType": "COMPLETE",
+        "eventTime": record.started_at,
+        "producer": PRODUCER,
+        "schemaURL": SCHEMA,
+        "run": {"runId": record.run_id},
+        "job": {"namespace": "kfm", "name": record.updater_id},
+        "inputs": [
+            {"namespace": _namespace(i["uri"]), "name": i["uri"], "facets": {"version": _version(i["hash"])}} for i in record.inputs
+        ],
+        "outputs": [
+            {"namespace": "kfm", "name": f"{record.dataset_id}/{o['path']}", "facets": {"version": _version(record.version_id)}}
+            for o in record.outputs
+        ],
+    }
+    return canonical.dumps(event) + b"\n"
+
+
+def _namespace(uri: str) -> str:
+    scheme, _, rest = uri.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}"
+
+
+def _version(value: str) -> dict[str, str]:
+    return {
+        "_producer": PRODUCER,
+        "_schemaURL": "https://openlineage.io/spec/facets/1-0-1/DatasetVersionDatasetFacet.json",
+        "datasetVersion": value,
+    }

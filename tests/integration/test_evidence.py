@@ -1,0 +1,145 @@
+"""Evidence a person can ask for: gates over everything official, the Definition of Done, rebuilds, citations, simulated rules."""
+
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfm.cli.init import make_workspace
+from kfm.zones.local import LocalZone
+from tests.conftest import Said, tree
+
+Kfm = Callable[..., Said]
+QUAKES, GAUGES = "ks_earthquakes", "ks_stream_gauges"
+MAY_WRITE = {"promote", "projection", "operate", "channel"}
+
+
+def add(ws: Path, line: str, name: str = QUAKES) -> None:
+    with (ws / "data" / "registry" / f"{name}.yml").open("a") as file:
+        file.write(line + "\n")
+
+
+def test_only_promotion_writes_what_is_published(kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guard on the file system: every write below processed/ and catalog/ is made by promotion, a projection or a person's act."""
+    seen: set[str] = set()
+    for name in ("create", "create_all", "replace"):
+        real = getattr(LocalZone, name)
+
+        def guarded(self: Any, path: Any, *rest: Any, real: Any = real) -> Any:
+            for one in [path] if isinstance(path, str) else list(path):
+                if one.startswith(("processed/", "catalog/")):
+                    by = {Path(f.filename).stem for f in inspect.stack() if "/kfm/" in f.filename}
+                    assert by & MAY_WRITE, f"{one} written by {sorted(by)}"
+                    seen.add(one.split("/")[0])
+            return real(self, path, *rest)
+
+        monkeypatch.setattr(LocalZone, name, guarded)
+    assert kfm("propose", QUAKES).code == 7 and seen == set()
+    assert kfm("run", "--all").code == 0 and seen == {"processed", "catalog"}
+    assert kfm("rollback", QUAKES, "--reason", "x").code == 2 and kfm("withdraw", GAUGES, "--reason", "x").code == 0
+    assert kfm("reindex").code == 0 and kfm("doctor", "--fix").code == 0
+
+
+def test_a_proposal_leaves_its_records_in_work_only(kfm: Kfm, ws: Path) -> None:
+    said = kfm("propose", QUAKES, "--json")
+    run = ws / "data" / "work" / QUAKES / "runs" / said.json["runs"][0]["run_id"]
+    report = json.loads((run / "validation_report.json").read_text())
+    assert set(report["sections"]) >= {"schema", "geo", "time", "licence", "policy"}
+    for checks in report["sections"].values():
+        assert all({"check", "value", "threshold", "verdict"} <= set(c) for c in checks)
+    record, manifest = (json.loads((run / f"{n}.json").read_text()) for n in ("run_record", "run_manifest"))
+    assert manifest["generation"] == 1 and len(manifest["verdicts"]) == 12
+    assert set(record["tool_versions"]) >= {"python", "kfm", "pyarrow"}
+    assert not (ws / "data" / "processed").exists() and not (ws / "data" / "catalog").exists()
+
+
+def test_two_previews_of_the_same_input_are_the_same(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
+    from kfm.cli import main
+
+    other = tmp_path / "other"
+    make_workspace(other, sample=True, allow_loopback=True)
+    kfm("propose", QUAKES)
+    assert main(["-w", str(other), "propose", QUAKES]) == 7
+    folders = [next((w / "data" / "work" / QUAKES / "proposals").iterdir()) for w in (ws, other)]
+    for name in ("version.json", "dcat.json", "stac.json"):
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+    assert tree(ws / "data" / "work" / QUAKES / "parts") == tree(other / "data" / "work" / QUAKES / "parts")
+
+
+def test_every_published_thing_leads_to_its_proof(kfm: Kfm, ws: Path) -> None:
+    """Receipt to lineage to input digest without a gap, from the catalog alone."""
+    assert kfm("run", QUAKES).code == 0
+    data = ws / "data"
+    dcat = json.loads((data / "catalog" / "dcat" / f"{QUAKES}.json").read_text())
+    for link in [d["dcat:downloadURL"] for d in dcat["distribution"]] + [r["@id"] for r in dcat["kfm:record"]]:
+        assert (data / "catalog" / "dcat" / link).resolve().is_file(), link
+    receipt = json.loads(next((ws / "receipts").rglob("*.json")).read_text())
+    prov = json.loads((data / "catalog" / "prov" / QUAKES / f"run_{receipt['run_id']}.json").read_text())
+    assert receipt["inputs"][0]["checksum"].removeprefix("sha256:") in json.dumps(prov)
+    assert receipt["outputs"][0]["checksum"].removeprefix("sha256:") in json.dumps(prov)
+    assert receipt["reason"] and receipt["provenance"]["policy_decisions"] and receipt["provenance"]["tool_versions"]
+    event = json.loads((data / "work" / QUAKES / "runs" / receipt["run_id"] / "openlineage.json").read_text())
+    assert event["inputs"][0]["facets"]["version"]["datasetVersion"] == receipt["inputs"][0]["checksum"]
+
+
+def test_the_definition_of_done_is_answered_point_by_point(kfm: Kfm, ws: Path) -> None:
+    said = kfm("done", QUAKES, "--json")
+    assert said.code == 3 and [len(said.json[k]) for k in ("pipeline", "connector")] == [9, 8]
+    add(ws, "cadence: 1h\nquality: {max_row_change: 0.5}")
+    (ws / "tests").mkdir()
+    (ws / "tests" / f"test_{QUAKES}.py").write_text("def test_it(): ...\n")
+    kfm("run", QUAKES)
+    kfm("run", QUAKES)
+    said = kfm("done", QUAKES, "--json")
+    assert [p for k in ("pipeline", "connector") for p in said.json[k] if not p["done"]] == []
+    assert said.code == 0 and all(p["evidence"] for p in said.json["pipeline"])
+
+
+def test_a_receipt_can_be_rebuilt_from_what_was_captured(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
+    assert kfm("run", QUAKES).code == 0
+    receipt = next((ws / "receipts").rglob("*.json"))
+    said = kfm("rebuild", str(receipt), "--json")
+    assert said.code == 0 and said.json["equal"] and said.json["made"] == said.json["expected"]
+    forged = json.loads(receipt.read_text())
+    forged["outputs"][0]["checksum"] = "sha256:" + "0" * 64
+    (tmp_path / "forged.json").write_text(json.dumps(forged))
+    assert kfm("rebuild", str(tmp_path / "forged.json")).code == 6
+    (capture,) = (ws / "data" / "raw" / QUAKES / "captures").glob("*/source.geojson")
+    capture.unlink()
+    assert kfm("rebuild", str(receipt)).code == 3
+    assert kfm("rebuild", str(ws / "kfm.yml")).code == 2
+
+
+def test_a_citation_names_the_bytes(kfm: Kfm) -> None:
+    kfm("run", QUAKES)
+    version = kfm("status", "--json").json["datasets"][0]["version_id"]
+    for form in ("text", "bibtex", "csl"):
+        assert version in kfm("cite", QUAKES, "--format", form).out
+    assert kfm("cite", QUAKES, "--json").json["version"] == version
+
+
+def test_a_changed_rule_is_tried_on_everything_official(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
+    kfm("run", "--all")
+    trial = tmp_path / "policy"
+    trial.mkdir()
+    for path in (ws / "policy").glob("*.rego"):
+        (trial / path.name).write_bytes(path.read_bytes())
+    assert kfm("policy", "simulate", "--policy", str(trial), "--json").json["changed"] == []
+    (trial / "house.rego").write_text(
+        'package kfm.promotion\n\ndeny contains {"code": "house", "message": "m", "remedy": "r"} if input.candidate.spatial\n'
+    )
+    (changed,) = kfm("policy", "simulate", "--policy", str(trial), "--json").json["changed"]
+    assert changed["dataset_id"] == QUAKES
+
+
+def test_renaming_and_retiring(kfm: Kfm, ws: Path) -> None:
+    assert kfm("dataset", "rename", GAUGES, "ks_gauges").code == 0
+    assert kfm("dataset", "show", "ks_gauges").json["aliases"] == [GAUGES] and kfm("run", GAUGES).code == 2
+    assert kfm("run", "ks_gauges", "--upstream", "sample").code == 0
+    assert kfm("dataset", "rename", "ks_gauges", "other").code == 2, "its history is signed under its name"
+    assert kfm("dataset", "retire", "ks_gauges").code == 2 and kfm("dataset", "retire", "ks_gauges", "--reason", "replaced").code == 0
+    said = kfm("run", "ks_gauges", "--force", "--reason", "x", "--json")
+    assert said.code == 3 and "registry.retired" in [r["code"] for r in said.json["runs"][0]["reasons"]]
