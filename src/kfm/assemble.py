@@ -166,12 +166,25 @@ def _leaks(work: "_Update", tables: Tables, candidate: Mapping[str, Any], head: 
         artifacts = {target.artifact: {"digest": stored.digest, "size": stored.size, "rows": result.rows, "from": ""}}
         facts = {**candidate, **_facts_of(target, result, artifacts)}
         made = version_records(world, target.entry, facts, [])
-        return {name: content for name, content in made.items() if name != "attestation.json"}
+        shown = {name: content for name, content in made.items() if name != "attestation.json"}
+        if head.version_id is not None:
+            shown[f"the difference to generation {head.generation}"] = _difference(world, target, head.version_id, path)
+        return shown
 
     with world.data.scratch() as scratch:
         inputs = {s["source_id"]: (path, s["digest"]) for path, s in zip(_plain_files(work, scratch), captured.sources)}
         released = tables.artifacts[target.artifact]["digest"]
         return look_for_leaks(world, target, inputs, rules, merge=merge, render=render, released=released)
+
+
+def _difference(world: World, target: Any, before: str, table: Path) -> bytes:
+    """What a reader who kept the last public version can tell apart."""
+    from kfm.diff.base import to_json
+    from kfm.diff.tables import diff_files
+
+    last = world.data.local(f"processed/{target.dataset_id}/{before}/{target.artifact}")
+    diff = diff_files({target.artifact: last} if last.is_file() else {}, {target.artifact: table}, (), limit=None)
+    return msgspec.json.encode(to_json(diff), order="sorted")
 
 
 def _facts_of(target: Any, result: TransformResult, artifacts: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,6 +201,7 @@ def _facts_of(target: Any, result: TransformResult, artifacts: Mapping[str, Any]
         "bbox": list(result.bbox) if result.bbox else None,
         "interval": [time.min, time.max] if time is not None and time.min and time.max else None,
         "steps": [dict(s) for s in result.steps],
+        "invalid_geometries": result.invalid_geometries,
     }
 
 

@@ -10,7 +10,6 @@ import msgspec
 from kfm import canonical
 from kfm.clock import rfc3339
 from kfm.commitments import SEALED
-from kfm.derive import PREFIX, fetch_table
 from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import canonical_url, expand_url, parse_url
 from kfm.model import ids
@@ -22,6 +21,8 @@ from kfm.world import Target, World
 from kfm.zones.base import hash_file
 
 __all__ = ["Captured", "canonical_url_of", "capture_name", "captured_file", "look", "replay_capture", "source_refs"]
+
+OWN = "kfm://dataset/"  # an input that is another dataset of this workspace
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def capture_name(world: World, dataset_id: str, files: dict[str, str]) -> str:
 
 def canonical_url_of(template: str) -> str:
     """The registered address; a template with placeholders is recorded as it is registered."""
-    return template if "{" in template or template.startswith(PREFIX) else canonical_url(template)
+    return template if "{" in template or template.startswith(OWN) else canonical_url(template)
 
 
 def look(world: World, target: Target, log: RunLog, scratch: Path, *, conditional: bool) -> Captured:
@@ -85,7 +86,9 @@ def _last_seen(tx: Any, target: Target) -> tuple[HeadKey | None, Generation | No
 
 def _fetch(world: World, target: Target, log: RunLog, source: dict[str, str], into: Path, etag: str | None) -> Fetched:
     spec = target.entry.source
-    if source["url"].startswith(PREFIX):
+    if source["url"].startswith(OWN):
+        from kfm.derive import fetch_table  # joins only
+
         answer = fetch_table(world, source["url"], etag, into)
         log.say("source.answered", stage="watch", source_id=source["source_id"], status=answer.status, etag=answer.etag, bytes=answer.size)
         return answer

@@ -10,14 +10,12 @@ from kfm.release import candidate_of, open_table
 from kfm.world import World
 from kfm.zones.base import hash_file, note
 
-__all__ = ["PREFIX", "fetch_table"]
-
-PREFIX = "kfm://dataset/"
+__all__ = ["fetch_table"]
 
 
 def fetch_table(world: World, url: str, etag: str | None, into: Path) -> Fetched:
     """The newest records of a dataset as one table; its strong validator is the digest of what is stored."""
-    dataset_id = url.removeprefix(PREFIX)
+    dataset_id = url.removeprefix("kfm://dataset/")
     candidate = _newest(world, dataset_id)
     tables = candidate["precise"] or candidate["artifacts"]
     if len(tables) != 1:

@@ -63,6 +63,7 @@ def evidence_of(
         suppressed=suppressed,
         rows=rows,
         profile=dict(candidate["profile"]),
+        invalid_geometries=candidate.get("invalid_geometries", 0),
         bbox=tuple(candidate["bbox"]) if candidate["bbox"] else None,
         interval=tuple(candidate["interval"]) if candidate["interval"] else None,
         before=facts,

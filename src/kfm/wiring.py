@@ -4,7 +4,7 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,7 +21,7 @@ from kfm.connectors.base import TransformJob, TransformResult, toolchain
 from kfm.errors import IntegrityError, UsageError
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
 from kfm.fetch.url import expand_url, parse_url
-from kfm.gates.kernel import GATES
+from kfm.gates.base import Gate
 from kfm.heartbeat import Heartbeat
 from kfm.model import ids
 from kfm.model.dataset import DatasetEntry, UpdaterConfig, WorkspaceConfig
@@ -224,6 +224,21 @@ def captured_files(workspace: Workspace, row: LedgerRow, kind: str, aside: Path)
     return found
 
 
+class _Gates(Sequence[Gate]):
+    """All gates, loaded when something is judged: a NOOP never is."""
+
+    def _all(self) -> tuple[Gate, ...]:
+        from kfm.gates.kernel import GATES
+
+        return GATES
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._all()[at]
+
+
 class _Policy:
     """The evaluator this workspace names, started when it is first asked."""
 
@@ -373,7 +388,7 @@ def _open_world(
         transform=_transform,
         merge=_transform,
         publisher=_publisher(publisher, data, root),
-        gates=GATES,
+        gates=_Gates(),
         policy_digest=workspace.policy_digest,
         vaults=Vaults(workspace.path / "keys" / "data"),
         policy=policy,
@@ -593,7 +608,7 @@ def _reindex(workspace: Workspace, damaged: list[str]) -> dict[str, int]:
 def _bare_world(workspace: Workspace, data: LocalZone, root: LocalZone, clock: Clock) -> World:
     return World(
         clock=clock, store=None, data=data, root=root, keys=KeyFolder(workspace.path / "keys"), fetcher=_Routed(workspace, False),
-        transform=_transform, merge=_transform, publisher=LocalPublisher(data, root), gates=GATES, policy_digest=workspace.policy_digest,
+        transform=_transform, merge=_transform, publisher=LocalPublisher(data, root), gates=_Gates(), policy_digest=workspace.policy_digest,
         registry=workspace.entry, private=_private(workspace.path), facts=_facts(workspace.path), vaults=Vaults(workspace.path / "keys" / "data"),
     )  # fmt: skip
 

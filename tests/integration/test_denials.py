@@ -426,3 +426,36 @@ def test_every_remedy_names_a_command_that_exists() -> None:
     }
     assert len(named) > 40
     assert {(where, word) for where, word in named if word not in COMMANDS} == set()
+
+
+def test_a_geometry_that_crosses_itself_denies(kfm: Kfm, ws: Path) -> None:
+    bow = {"type": "Polygon", "coordinates": [[[-98, 38], [-97, 39], [-97, 38], [-98, 39], [-98, 38]]]}
+    box = {"type": "Polygon", "coordinates": [[[-98, 38], [-97, 38], [-97, 39], [-98, 39], [-98, 38]]]}
+    features = [{"type": "Feature", "geometry": g, "properties": {"id": n}} for n, g in enumerate([box, bow, box])]
+    with Upstream() as up:
+        up.files["/fields.geojson"] = json.dumps({"type": "FeatureCollection", "features": features}).encode()
+        text = (
+            "dataset_id: fields\ntitle: Fields\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\n"
+            f"source: {{url: '{up.url}/fields.geojson', format: geojson}}\nbusiness_key: [id]\n"
+        )
+        entry(ws, "fields").write_text(text)
+        said = kfm("run", "fields", "--json")
+        assert said.code == 3 and [r["code"] for r in said.json["runs"][0]["reasons"]] == ["quality.geometry"]
+        entry(ws, "fields").write_text(text + "quality: {valid_geometry: false}\n")
+        assert kfm("run", "fields").code == 0
+
+
+def test_a_column_that_goes_away_needs_a_person_and_a_new_one_does_not(kfm: Kfm, ws: Path) -> None:
+    with Upstream() as up:
+        up.files["/trees.csv"] = b"id,kind\n1,oak\n2,elm\n"
+        entry(ws, "trees").write_text(
+            "dataset_id: trees\ntitle: Trees\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\n"
+            f"source: {{url: '{up.url}/trees.csv', format: csv}}\nbusiness_key: [id]\n"
+        )
+        assert kfm("run", "trees").code == 0
+        up.files["/trees.csv"] = b"id,kind,height\n1,oak,3\n2,elm,4\n"
+        assert kfm("run", "trees").code == 0
+        up.files["/trees.csv"] = b"id,height\n1,3\n2,4\n"
+        assert kfm("run", "trees").code == 7
+        up.files["/trees.csv"] = b"id,kind,height\n1,oak,tall\n2,elm,4\n"
+        assert kfm("run", "trees").code == 7

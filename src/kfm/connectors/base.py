@@ -96,6 +96,7 @@ class TransformResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     rows: Count = 0  # of the table that was written
     bbox: tuple[float, float, float, float] | None = None
     geometry_types: tuple[str, ...] = ()
+    invalid_geometries: Count = 0  # that cross themselves or whose rings do not nest
     quarantine: str | None = None  # JSON lines {source_id, line, rule, reason, record}
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = ()  # twin: what it wrote; the names are those of its inputs

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["GeoColumn", "Geometry", "Problem", "encode"]
+__all__ = ["GeoColumn", "Geometry", "Problem", "encode", "invalid_count"]
 
 Problem = tuple[str, str]  # rule, reason
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -80,6 +80,15 @@ def encode(values: Sequence[Any], name: str, bad: dict[int, Problem]) -> GeoColu
         column = _mixed(values, name, bad)
     _check_range(column, name, bad)
     return column
+
+
+def invalid_count(column: GeoColumn, wkb: "pa.Array") -> int:
+    """How many of some rows' shapes are not valid; points always are, and are not looked at."""
+    if not np.isin(column.codes % 1000, (0, 1, 4), invert=True).any():
+        return 0
+    import shapely
+
+    return int((~shapely.is_valid(shapely.from_wkb(wkb.drop_null().to_numpy(zero_copy_only=False)))).sum())
 
 
 def _points(values: Sequence[Any]) -> GeoColumn | None:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
 from kfm.connectors.geojson import FEATURE_ID, GEOMETRY, GeoJsonReader, JsonReader
-from kfm.connectors.geometry import GeoColumn, encode
+from kfm.connectors.geometry import GeoColumn, encode, invalid_count
 from kfm.connectors.keys import Duplicates, KeyFile
 from kfm.connectors.rejects import Rejects
 from kfm.connectors.rows import Batch, Loose, Reader, Row, batch_of
@@ -337,6 +337,7 @@ class _Pass:
         self._filled: set[str] = set()  # columns that held a value somewhere
         self._warnings: dict[str, None] = {}
         self._next_progress = 0.0
+        self._invalid = 0
 
     def run(self, feed: _Feed) -> TransformResult:
         """Read everything, write the table, settle the books."""
@@ -369,6 +370,7 @@ class _Pass:
             profile=profile,
             bbox=self._extent.bbox,
             geometry_types=tuple(sorted(self._extent.types)),
+            invalid_geometries=self._invalid,
             quarantine=self._rejects.path.name if self._rejects.total else None,
             warnings=(*self._warnings, *sorted(w for r in feed.readers for w in r.warnings)),
         )
@@ -405,6 +407,8 @@ class _Pass:
         if geo is not None:
             self._extent.add(geo)
         table = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+        if geo is not None and self._geometry is not None:
+            self._invalid += invalid_count(geo, table.column(self._geometry))
         writer.add(table)
         if keys is not None and table.num_rows:
             keys.add([table.column(k) for k in self.job.business_key])

@@ -44,6 +44,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     suppressed: str | None = None  # the generation whose withdrawal keeps this content out
     rows: int = 0
     profile: dict[str, Any] = {}
+    invalid_geometries: int = 0
     bbox: tuple[float, ...] | None = None
     interval: tuple[str, ...] | None = None
     before: dict[str, Any] | None = None  # facts of the version that is official now

@@ -17,7 +17,7 @@ def quality(e: Evidence) -> Verdict:
     """Beyond a threshold the answer is no; beyond an expected change a person must look."""
     if e.entry is None:
         return Verdict(gate="quality")
-    reasons, review = [*_counts(e), *_nulls(e), *_extent(e)], _drift(e)
+    reasons, review = [*_counts(e), *_nulls(e), *_extent(e), *_geometry(e)], _drift(e)
     before = "" if e.before is None else f", {_change(rows_of(e.before), e.rows)} against the last version"
     return Verdict(gate="quality", reasons=tuple(reasons), review=tuple(review), note=f"{e.rows:,} rows{before}")
 
@@ -79,6 +79,13 @@ def _extent(e: Evidence) -> list[Reason]:
     return found
 
 
+def _geometry(e: Evidence) -> list[Reason]:
+    assert e.entry is not None
+    if not e.invalid_geometries or not e.entry.quality.valid_geometry:
+        return []
+    return [_no(e, "geometry", f"{e.invalid_geometries:,} geometries cross themselves or do not close.", "quality.valid_geometry")]
+
+
 def _at(text: str) -> dt.datetime:
     found = dt.datetime.fromisoformat(text)
     return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
@@ -104,6 +111,10 @@ def _drift(e: Evidence) -> list[Reason]:
             message = f"Missing values of {column} went from {was[column]:.1%} to {now[column]:.1%}."
             found.append(Reason(code="quality.nulls_changed", message=message, remedy=remedy))
     gone = sorted({c["name"] for c in e.before.get("schema", ())} - {c["name"] for c in e.schema})
+    types = {c["name"]: c["type"] for c in e.schema}
+    retyped = [c["name"] for c in e.before.get("schema", ()) if types.get(c["name"], c["type"]) != c["type"]]
+    if retyped:
+        found.append(Reason(code="quality.columns_retyped", message=f"The columns {', '.join(retyped)} have another type.", remedy=remedy))
     if gone:
         found.append(Reason(code="quality.columns_gone", message=f"The columns {', '.join(gone)} are gone.", remedy=remedy))
     return found
