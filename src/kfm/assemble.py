@@ -18,10 +18,10 @@ from kfm.model import ids
 from kfm.model.ledger import Generation, LedgerRow, Token
 from kfm.model.version import is_record
 from kfm.policy.base import Decision
-from kfm.proposal import needed, proposal_path
+from kfm.proposal import needed, proposal_path, registry_digest
 from kfm.receipts import run_files
 from kfm.records import prov_record, version_records
-from kfm.release import Tables, merge_tables, open_table, suppress_rules, tables_of
+from kfm.release import Tables, merge_tables, open_table, release_mark, suppress_rules, tables_of
 from kfm.runlog import RunLog
 from kfm.wal import Wal
 from kfm.world import Outcome, World
@@ -163,7 +163,15 @@ def _leaks(work: "_Update", tables: Tables, candidate: Mapping[str, Any], head: 
 
     def render(path: Path, result: TransformResult) -> dict[str, bytes]:
         stored = hash_file(path)
-        artifacts = {target.artifact: {"digest": stored.digest, "size": stored.size, "rows": result.rows, "from": ""}}
+        artifacts = {
+            target.artifact: {
+                "digest": stored.digest,
+                "size": stored.size,
+                "rows": result.rows,
+                "release": release_mark(target.entry),
+                "from": "",
+            }
+        }
         facts = {**candidate, **_facts_of(target, result, artifacts)}
         made = version_records(world, target.entry, facts, [])
         shown = {name: content for name, content in made.items() if name != "attestation.json"}
@@ -308,6 +316,7 @@ def _write_proposal(
         "version_digest": row.version_digest,
         "base_generation": row.pinned,
         "policy_digest": world.policy_digest,
+        "registry_digest": registry_digest(world, row.dataset_id),
         "labels": judged["labels"],
         "files": dict(files),
         "receipts": receipts,

@@ -12,7 +12,17 @@ from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.zones.base import Zone
 
-__all__ = ["EMPTY", "Channel", "content_key", "kept_out", "projected_generation", "version_kept_out", "withdrawn_by", "withdrawn_inside"]
+__all__ = [
+    "EMPTY",
+    "Channel",
+    "content_key",
+    "kept_out",
+    "projected_generation",
+    "version_kept_out",
+    "whole_withdrawn",
+    "withdrawn_by",
+    "withdrawn_inside",
+]
 
 _MOST_WINDOWS = 256  # an older window is unknown, never unchanged
 
@@ -95,8 +105,9 @@ class Channel:
             target = tx.index.generation_of_version(self.dataset_id, found.version_id) if found.version_id else None
             kept = {} if target is None else dict(target.contents)
             if found.kind == "withdraw":
-                whole = {rule.get("content") for rule in found.suppress}
-                kept = {k: v for k, v in before.contents.items() if k not in whole}
+                gone = {rule.get("content") for rule in found.suppress}
+                names = {rule["content"] for rule in found.suppress if rule.get("whole")}
+                kept = {k: v for k, v in before.contents.items() if k not in gone and "*" not in names and k.split("|")[0] not in names}
             left = {k: v for k, v in before.contents.items() if kept.get(k) != v}
             into, key_of = (suppressed, _input_key) if found.kind == "withdraw" else (held, _hold_key)
             into.update({key_of(k, v): str(number) for k, v in left.items()})
@@ -104,6 +115,8 @@ class Channel:
                 into[before.version_id] = str(number)
             contents = kept
             for rule in found.suppress:
+                if rule.get("whole"):  # not this content only: whatever comes under this name
+                    suppressed[f"whole\n{rule['content']}"] = str(number)
                 if "commitment" in rule:  # records or an area: what was official before may hold them, so nothing of it comes back
                     contents = dict(before.contents)
                     suppressed[f"rule\n{rule['commitment']}"] = str(number)
@@ -146,16 +159,23 @@ def kept_out(head: Generation, partition: str, win: str, input_hash: str, transf
     A withdrawal is about the input, however it is transformed; a rollback about what was made of it.
     """
     key, mark = content_key(partition, win), f"{input_hash}:{transform_hash}:"
+    if whole_withdrawn(head, partition):
+        return "suppressed", str(whole_withdrawn(head, partition))
     for what, found, name in (("suppressed", head.suppressed, _input_key(key, mark)), ("held", head.held, _hold_key(key, mark))):
         if name in found:
             return what, found[name]
     return None
 
 
+def whole_withdrawn(head: Generation, partition: str) -> str | None:
+    """The generation that withdrew everything under this name, or the whole dataset."""
+    return head.suppressed.get("whole\n*") or head.suppressed.get(f"whole\n{partition}")
+
+
 def withdrawn_by(head: Generation, run: LedgerRow, version_id: str) -> str | None:
     """The generation that withdrew what this run brings, as an input or as a version."""
     found = head.suppressed.get(_input_key(content_key(run.partition, run.win), f"{run.input_hash}:"))
-    return found or head.suppressed.get(version_id)
+    return whole_withdrawn(head, run.partition) or found or head.suppressed.get(version_id)
 
 
 def withdrawn_inside(head: Generation, target: Generation) -> str | None:

@@ -90,13 +90,21 @@ def is_noop(
         (
             r
             for r in reversed(tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash))
-            if r.state == "REJECTED" and r.win == target.win and r.base_version == head.version_id
+            if r.state == "REJECTED" and r.win == target.win and r.base_version == head.version_id and not _may_have_passed(r.reason)
         ),
         None,
     )
     if rejected is not None:
         return f"already denied: {rejected.reason}", f"run {rejected.run_id}", 3
     return None
+
+
+_PASSING = ("root.", "attestation.", "policy.", "labels.grant", "proposal.", "receipts.", "catalog.", "integrity.", "approval.void")
+
+
+def _may_have_passed(reason: str) -> bool:
+    """Whether a denial had a cause outside spec and content: a key, a grant, an engine that did not answer, a lost file."""
+    return any(code.strip().startswith(_PASSING) for code in reason.split(";"))
 
 
 def approved(world: World, row: LedgerRow) -> bool:

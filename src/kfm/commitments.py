@@ -26,11 +26,13 @@ class Vaults:
     an auditor, who can show that a commitment stands for bytes they hold.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, throw_away: Path | None = None) -> None:
+        self._folder, self._kept = folder, folder
+        if throw_away is not None:
+            self._folder = throw_away  # a dry run: keys that are not there yet are made elsewhere
 
     def _secret(self, name: str, make: bool) -> bytes:
-        path = self._folder / name
+        path = self._kept / name if (self._kept / name).exists() else self._folder / name
         if make and not path.exists():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             temp = self._folder / f".{name}.{os.getpid()}"
@@ -108,7 +110,7 @@ class Vaults:
             out.write(work(nonce, source.read(length), place))
 
     def has_key(self, dataset_id: str) -> bool:
-        return (self._folder / dataset_id).is_file()
+        return (self._kept / dataset_id).is_file()
 
     def erase(self, dataset_id: str) -> None:
         """Destroy the data key: everything it sealed, wherever a copy lies, is gone."""

@@ -6,12 +6,11 @@ from typing import Any
 
 import msgspec
 
-from kfm.channel import projected_generation
 from kfm.clock import rfc3339
 from kfm.errors import IntegrityError, KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.operate import void
-from kfm.projection import tick
+from kfm.projection import stale_records, tick
 from kfm.raw import render_raw
 from kfm.receipts import pretty
 from kfm.reindex import ledger_row, void_all
@@ -106,17 +105,13 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
     except (IntegrityError, KfmError) as error:
         found.add("channel.damaged", dataset_id, error.happened, error.remedy)
         return
-    if head.generation and projected_generation(world.data, dataset_id) != head.generation:
-        found.add(
-            "projection.stale",
-            f"catalog/dcat/{dataset_id}.json",
-            f"it does not show generation {head.generation}",
-            "Run `kfm doctor --fix`.",
-            fix,
-        )
+    for path in stale_records(world, head):
+        found.add("projection.stale", path, f"it does not show generation {head.generation}", "Run `kfm doctor --fix`.", fix)
     for row in world.store.read(lambda tx: tx.runs.unarchived(dataset_id)):
         found.add("journal.unarchived", f"run {row.run_id}", "it ended, its journal is not archived", "Run `kfm doctor --fix`.", fix)
     for row in world.store.read(lambda tx: tx.runs.open_runs(dataset_id)):
+        if row.state == "PROPOSED" and not row.promo and row.intent is None:
+            continue  # it waits for a person
         lease = dataset_id if row.state == "PROPOSED" else f"{dataset_id}/{row.partition or '-'}"
         if world.store.read(lambda tx, lease=lease: tx.leases.is_free(lease)):
             found.add("run.interrupted", f"run {row.run_id}", f"it is {row.state} and nobody works on it", "Run `kfm resume`.")

@@ -1,6 +1,5 @@
 """Grants: a steward's signed word that a person may use a dataset for a purpose, until a day."""
 
-import datetime as dt
 from typing import Any
 
 import msgspec
@@ -8,6 +7,7 @@ import msgspec
 from kfm.attest import statement
 from kfm.errors import KfmError
 from kfm.model import ids
+from kfm.proposal import in_time
 from kfm.world import World
 
 __all__ = ["Grant", "grants_of", "granted", "write_grant"]
@@ -33,7 +33,7 @@ def grants_of(world: World, dataset_id: str) -> list[tuple[Grant, str]]:
         except (KfmError, msgspec.ValidationError) as error:
             found.append((Grant(dataset_id=dataset_id, person="", purpose="", steward="", expires=""), f"not valid: {error}"))
             continue
-        late = dt.datetime.fromisoformat(grant.expires) <= world.clock.now()
+        late = not in_time(grant.expires, world.clock.now())
         mine = grant.dataset_id == dataset_id and grant.steward == key.name
         found.append((grant, "not valid: it speaks of another dataset or steward" if not mine else "expired" if late else "valid"))
     return found

@@ -72,7 +72,7 @@ def run_target(
     patience = _Patience(wait_s, target.partition_lease)
     last: Outcome | None = None
     while True:
-        step = _promote_pending(world, target, patience) or drive(update(world, target, replay), patience)
+        step = (None if world.propose_only else _promote_pending(world, target, patience)) or drive(update(world, target, replay), patience)
         if step is not None:
             if last is None or step.state != "NOOP":  # a NOOP after our own commit only says that nothing came in between
                 last = step
@@ -80,7 +80,8 @@ def run_target(
                 return step
             continue
         job = world.store.read(lambda tx: tx.jobs.get(target.dataset_id, target.partition, target.win))
-        if (job is None or job.state == "ended") and not world.store.read(lambda tx: tx.runs.promotable(target.dataset_id)):
+        done = job is None or job.state == "ended"
+        if done and (world.propose_only or not world.store.read(lambda tx: tx.runs.promotable(target.dataset_id))):
             if last is not None:
                 break
             put()  # another run did our job on the way; ask once more, to decide for ourselves

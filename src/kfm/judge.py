@@ -10,6 +10,7 @@ from kfm.catalog.base import Described, item_path
 from kfm.catalog.check import check_records
 from kfm.catalog.dcat import dcat
 from kfm.catalog.stac import stac_collection, stac_item
+from kfm.commitments import SEALED
 from kfm.errors import Denied
 from kfm.gates.base import Evidence, Reason, Verdict, judge_all
 from kfm.gates.quality import rows_of
@@ -20,6 +21,7 @@ from kfm.model.ledger import Generation
 from kfm.model.version import ATTESTATION
 from kfm.policy.base import Decision
 from kfm.records import describe, previous_versions, read_facts, version_facts
+from kfm.release import release_mark
 from kfm.world import World
 
 __all__ = ["attested", "catalog_reasons", "described_candidate", "evidence_of", "judge", "official_candidate", "policy_input", "reason"]
@@ -68,9 +70,13 @@ def evidence_of(
         interval=tuple(candidate["interval"]) if candidate["interval"] else None,
         before=facts,
         obligations=labels.obligations(family),
+        other_release=tuple(p for p, a in candidate["artifacts"].items() if entry is not None and a.get("release") != release_mark(entry)),
+        sealed=tuple(p for p, a in candidate["artifacts"].items() if a["from"].endswith(SEALED)),
+        min_records=max((r.min_records for r in releases), default=1),
+        min_area_km2=max((r.min_area_km2 for r in releases), default=0.0),
         discharged=_discharged(world, dataset_id, entry, candidate),
         unknown_labels=tuple(u for e in family for u in labels.unknown_labels(e)),
-        withheld=tuple(sorted({c for r in releases for c in r.withhold})),
+        withheld=_withheld(family),
         resolution=min(resolutions) if resolutions else None,
         private=world.is_private(dataset_id),
         leak=None if leak is None else tuple(msgspec.convert(r, Reason) for r in leak),
@@ -82,6 +88,13 @@ def evidence_of(
         attestation_note=attestation_note,
         licence_note=(entry.custodian or "") if entry is not None else "",
     )
+
+
+def _withheld(family: Sequence[DatasetEntry]) -> tuple[str, ...]:
+    """Columns that may not appear: those withheld, and those of inputs under the names a join gives them."""
+    found = {c for e in family if e.release is not None for c in e.release.withhold}
+    found |= {f"{e.dataset_id}_{c}" for e in family[1:] if e.release is not None for c in e.release.withhold}
+    return tuple(sorted(found))
 
 
 def _discharged(world: World, dataset_id: str, entry: DatasetEntry | None, candidate: Mapping[str, Any]) -> tuple[str, ...]:
@@ -108,6 +121,7 @@ def judge(
     if heard is not None:
         heard(decision)
     said = {r.code for v in first for r in v.reasons}
+    said |= {"labels.obligation"} if "labels.grant" in said else set()  # the rules have one word for both
     no = [msgspec.convert(d, Reason) for d in decision.deny]
     if not decision.allow and not no:
         no = [reason("policy.denied", "The policy does not allow it and gives no reason.", "`kfm policy eval` shows the decision.")]
@@ -173,7 +187,9 @@ def catalog_reasons(world: World, described: Described, prov_path: str, prov: by
 def attested(world: World, read: Read, listed: Mapping[str, str]) -> tuple[list[Reason], str]:
     """Whether a trusted builder signed exactly these files, and whether the trust root may still be relied on."""
     found: list[Reason] = []
+    signer = ""
     try:
+        signer = world.keys.verified_by(read(ATTESTATION))[1].keyid
         check_attestation(read(ATTESTATION), world.keys, {p: d for p, d in listed.items() if p != ATTESTATION})
     except FileNotFoundError:
         found.append(reason("attestation.missing", "The version is not signed.", "Run the dataset again with --force --reason."))
@@ -187,7 +203,7 @@ def attested(world: World, read: Read, listed: Mapping[str, str]) -> tuple[list[
         found.append(reason("root.missing", "This workspace has no trust root.", "`kfm keys renew` makes one."))
     elif trust.expired(world.clock.now()):
         found.append(reason("root.expired", f"The trust root expired at {trust.expires}.", "`kfm keys renew` signs the next one."))
-    return found, f"signed by {world.keys.signer[:8]}…, root {trust.fingerprint[7:15]}…" if trust is not None else ""
+    return found, f"signed by {signer[:8]}…, root {trust.fingerprint[7:15]}…" if trust is not None else ""
 
 
 # ---- official versions -------------------------------------------------------------------------------------------------

@@ -8,20 +8,21 @@ import msgspec
 from kfm.assemble import judge_candidate
 from kfm.catalog.check import check_records
 from kfm.channel import EMPTY
-from kfm.errors import IntegrityError, KfmError, UsageError
+from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.gates.base import Verdict
 from kfm.judge import attested, evidence_of, judge, official_candidate, reason
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.projection import shown_version
 from kfm.promote import check_files
-from kfm.proposal import Judged, approvals_of, count, load, run_of
+from kfm.proposal import Judged, approvals_of, count, load, registry_digest, run_of
 from kfm.records import version_listing
 from kfm.ref import resolve
 from kfm.release import candidate_of
 from kfm.verify import Verified, verify_dataset
+from kfm.wal import Wal
 from kfm.world import World
 
-__all__ = ["Judgement", "judge_ref"]
+__all__ = ["Judgement", "check_version", "judge_ref", "may_show"]
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +48,8 @@ def judge_ref(world: World, text: str) -> Judgement:
     if "@" not in text:
         rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 200))
         last = next((r for r in rows if r.state not in ("NOOP", "SUPERSEDED", "FAILED")), None)
-        if last is not None and last.state in ("PROPOSED", "REJECTED") and candidate_of(world, dataset_id, last.run_id) is not None:
+        left = last is not None and candidate_of(world, dataset_id, last.run_id) is not None
+        if last is not None and (last.state == "PROPOSED" or (last.state == "REJECTED" and left)):
             return _proposal(world, last)
     return _official(world, dataset_id, text)
 
@@ -65,7 +67,8 @@ def _proposal(world: World, row: LedgerRow) -> Judgement:
     candidate = candidate_of(world, row.dataset_id, row.run_id)
     code, verdicts, waits, given = 0, list[Verdict](), 0, list[Judged]()
     try:
-        missing = check_files(world, row, None)
+        records = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
+        missing = check_files(world, row, Wal(world.store, world.clock, row, records) if records else None)
         if candidate is None or missing:
             reasons = missing or [
                 {"code": "proposal.missing", "message": "candidate.json cannot be read.", "remedy": "Run the dataset again."}
@@ -76,6 +79,7 @@ def _proposal(world: World, row: LedgerRow) -> Judgement:
             given, (_, waits) = approvals_of(world, row), count(world, row)
             numbers = (waits, sum(j.valid for j in given))
             verdicts = judge_candidate(world, row, candidate, proposal["files"], proposal["leak"], head, numbers)
+            verdicts += _stale(world, row, head, proposal)
     except IntegrityError as error:
         code, verdicts = 6, [Verdict(gate="integrity", reasons=(reason("integrity.damaged", error.happened, error.remedy),))]
     number = (candidate or {}).get("proposal") or world.store.read(lambda tx: tx.index.proposal_number(row.run_id))
@@ -97,6 +101,36 @@ def _proposal(world: World, row: LedgerRow) -> Judgement:
         needed=waits,
         exit_code=code,
     )
+
+
+def _stale(world: World, row: LedgerRow, head: Generation, proposal: dict[str, Any]) -> list[Verdict]:
+    """A proposal on another base, or under another registry entry, will not be promoted whatever its gates say."""
+    why = []
+    if row.state == "PROPOSED" and row.pinned != head.generation:
+        why.append(f"It was made on generation {row.pinned}; generation {head.generation} is official now.")
+    if row.state == "PROPOSED" and proposal["registry_digest"] != registry_digest(world, row.dataset_id):
+        why.append("The registry entry changed after it was proposed.")
+    remedy = f"Run `kfm run {row.dataset_id}`: it is made again."
+    return [Verdict(gate="base", reasons=tuple(reason("proposal.stale", w, remedy) for w in why))] if why else []
+
+
+def check_version(world: World, dataset_id: str, generation: Generation) -> None:
+    """Raise `Denied` when an earlier version may not be shown on the policy and labels of now."""
+    last: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
+    no = [r for v in _judge_official(world, dataset_id, generation, last) for r in v.reasons if v.gate not in ("schema", "graph")]
+    if no:
+        raise Denied(
+            f"{generation.version_id} may not be official: {'; '.join(r.message for r in no)}",
+            expected="a version that passes the gates of now",
+            remedy=no[0].remedy,
+        )
+
+
+def may_show(world: World, facts: dict[str, Any]) -> bool:
+    """Whether what a withdrawal leaves may be shown; its catalogs and its signature are made afterwards."""
+    found = {p: a["digest"] for p, a in facts["artifacts"].items()}
+    evidence = evidence_of(world, facts, found=found, before=None, leak=[])
+    return not any(v.reasons for v in judge(world, evidence, facts))
 
 
 def _official(world: World, dataset_id: str, text: str) -> Judgement:
@@ -144,10 +178,12 @@ def _judge_official(world: World, dataset_id: str, head: Generation, last: Gener
     candidate = official_candidate(world, dataset_id, head)
     row = world.store.read(lambda tx: tx.runs.maker_of(dataset_id, head.version_id))
     proposed = candidate_of(world, dataset_id, row.run_id) if row is not None else None
-    leak: Any = []
-    if proposed is not None and row is not None:
+    leak: Any = [] if row is None else None  # what a withdrawal left was judged when it was made
+    if proposed is not None and row is not None and not check_files(world, row, None):
         candidate |= {k: proposed[k] for k in ("books", "released")}
         leak = load(world, row)[0]["leak"]
+    elif row is not None:
+        candidate |= {"books": {"read": -1}, "released": {"read": -1} if world.is_private(dataset_id) else None}  # its evidence is gone
     data, records = version_listing(world.data, dataset_id, str(head.version_id))
     found = {p: getattr(world.data.stat(candidate["artifacts"][p]["from"]), "digest", None) for p in data}
     folder = f"processed/{dataset_id}/{head.version_id}"

@@ -12,16 +12,17 @@ from kfm.connectors.base import Books, TransformResult
 from kfm.errors import Denied, IntegrityError, UsageError
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
-from kfm.model.dataset import Column
 from kfm.model.ledger import Generation
 from kfm.projection import project
-from kfm.raw import checksums, parse_checksums
-from kfm.records import read_facts, version_records
-from kfm.release import candidate_of, release, suppress_rules
+from kfm.raw import checksums
+from kfm.records import derived_prov, read_facts, version_records
+from kfm.release import precise_path, records_of_version, release, rule_path, suppress_rules
+from kfm.verify import Verified, verify_in_zone
 from kfm.world import World
 
-__all__ = ["rollback", "void", "withdraw", "withdraw_rule"]
+__all__ = ["Judge", "derived", "rollback", "void", "withdraw", "withdraw_rule", "withdraw_whole"]
 
+Judge = Callable[[World, dict[str, Any]], bool]  # may a version be shown, on the policy and labels of now?
 Choice = tuple[str | None, str | None, list[dict[str, Any]]]  # version id, its digest, suppression rules
 
 
@@ -45,20 +46,28 @@ def void(world: World, dataset_id: str, number: int, token: str, reason: str) ->
     )
 
 
-def rollback(world: World, dataset_id: str, version_id: str | None, reason: str) -> GenerationPredicate:
-    """Append a generation that points at an earlier version and holds what it left."""
-    return _operate(world, dataset_id, "rollback", lambda head: _rollback_to(world, dataset_id, head, version_id), reason)
+def rollback(
+    world: World, dataset_id: str, version_id: str | None, reason: str, check: Callable[[Generation], None] | None = None
+) -> GenerationPredicate:
+    """Append a generation that points at an earlier version and holds what it left; `check` raises when that version may not be shown."""
+    return _operate(world, dataset_id, "rollback", lambda head: _rollback_to(world, dataset_id, head, version_id, check), reason)
 
 
-def withdraw(world: World, dataset_id: str, partition: str, reason: str, **said: Any) -> GenerationPredicate:
-    """Append a generation without this content that itself carries the rule keeping it out for ever."""
-    return _operate(world, dataset_id, "withdraw", lambda head: _without(world, dataset_id, head, partition, said), reason)
+def withdraw(world: World, dataset_id: str, partition: str, reason: str) -> GenerationPredicate:
+    """Append a generation without this content that itself carries the rule keeping exactly this content out for ever."""
+    return _operate(world, dataset_id, "withdraw", lambda head: _without(world, dataset_id, head, partition), reason)
 
 
-def withdraw_rule(world: World, dataset_id: str, rule: dict[str, Any], reason: str, **said: Any) -> GenerationPredicate:
+def withdraw_whole(world: World, dataset_id: str, partition: str | None, reason: str, **said: Any) -> GenerationPredicate:
+    """Append a generation without a partition, or without anything; whatever comes under that name later stays out too."""
+    return _operate(world, dataset_id, "withdraw", lambda head: _without_name(world, dataset_id, head, partition, said), reason)
+
+
+def withdraw_rule(world: World, dataset_id: str, rule: dict[str, Any], reason: str, judge: Judge, **said: Any) -> GenerationPredicate:
     """Append a generation without the records a rule names. The rule lies on the restricted side; the generation carries a
-    commitment to it, so that the withdrawal does not tell what it withdrew. Nothing is published again without that rule."""
-    return _operate(world, dataset_id, "withdraw", lambda head: _by_rule(world, dataset_id, head, rule, said), reason)
+    commitment to it, so that the withdrawal does not tell what it withdrew. Nothing is published again without that rule.
+    What is left is judged like any other version; where it may not be shown, nothing is official afterwards."""
+    return _operate(world, dataset_id, "withdraw", lambda head: _by_rule(world, dataset_id, head, rule, judge, said), reason)
 
 
 def _operate(world: World, dataset_id: str, kind: Any, choose: Callable[[Generation], Choice], reason: str) -> GenerationPredicate:
@@ -85,7 +94,9 @@ def _operate(world: World, dataset_id: str, kind: Any, choose: Callable[[Generat
             return predicate
 
 
-def _rollback_to(world: World, dataset_id: str, head: Generation, version_id: str | None) -> Choice:
+def _rollback_to(
+    world: World, dataset_id: str, head: Generation, version_id: str | None, check: Callable[[Generation], None] | None
+) -> Choice:
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
     earlier = [g for g in rows if g.version_id is not None and g.version_id != head.version_id and g.kind != "withdraw"]
     if version_id is not None:
@@ -102,51 +113,76 @@ def _rollback_to(world: World, dataset_id: str, head: Generation, version_id: st
         raise Denied(
             f"{found.version_id} holds what generation {gone} withdrew.", expected="a version that may be shown", remedy="Choose another."
         )
-    folder = f"processed/{dataset_id}/{found.version_id}"
-    for path, digest in parse_checksums(world.data.read(f"{folder}/checksums.sha256")).items():
-        stored = world.data.stat(f"{folder}/{path}")
-        if stored is None or stored.digest != digest:
-            raise IntegrityError(
-                f"{folder}/{path} is damaged.", expected=digest, remedy="Restore it from a backup before going back to it."
-            )
+    folder, whole = f"processed/{dataset_id}/{found.version_id}", Verified()
+    verify_in_zone(world.data, folder, whole)
+    if whole.problems:
+        raise IntegrityError(
+            f"{whole.problems[0]['where']}: {whole.problems[0]['what']}.",
+            expected="a version folder exactly as it was promoted",
+            remedy="Restore it from a backup before going back to it.",
+        )
+    if check is not None:
+        check(found)
     return str(found.version_id), str(found.version_digest), []
 
 
-def _without(world: World, dataset_id: str, head: Generation, partition: str, said: dict[str, Any]) -> Choice:
+def _without(world: World, dataset_id: str, head: Generation, partition: str) -> Choice:
     if partition not in head.contents or head.version_id is None:
-        raise UsageError(f"{dataset_id} has nothing official for partition {partition!r}.", remedy="`kfm status` shows what is official.")
-    rule = [{"content": partition, "mark": head.contents[partition], "version_id": head.version_id, **said}]
-    facts = read_facts(world.data, dataset_id, head.version_id)
-    name, folder = f"{partition or dataset_id}.parquet", f"processed/{dataset_id}/{head.version_id}"
-    left = {p: {**a, "from": f"{folder}/{p}"} for p, a in facts["artifacts"].items() if p != name}
+        raise _nothing(dataset_id, f" for partition {partition!r}")
+    rule = [{"content": partition, "mark": head.contents[partition], "version_id": head.version_id}]
+    return (*_left(world, head, f"{partition or dataset_id}.parquet"), rule)
+
+
+def _without_name(world: World, dataset_id: str, head: Generation, partition: str | None, said: dict[str, Any]) -> Choice:
+    if head.version_id is None or (partition is not None and not any(k.split("|")[0] == partition for k in head.contents)):
+        raise _nothing(dataset_id, f" for partition {partition!r}" if partition is not None else "")
+    rule = [{"content": "*" if partition is None else partition, "whole": True, "version_id": head.version_id, **said}]
+    return (None, None, rule) if partition is None else (*_left(world, head, f"{partition or dataset_id}.parquet"), rule)
+
+
+def _nothing(dataset_id: str, what: str = "") -> UsageError:
+    return UsageError(
+        f"{dataset_id} has nothing official{what}.", expected="something that is official", remedy="`kfm status` shows what is official."
+    )
+
+
+def _left(world: World, head: Generation, gone: str) -> tuple[str | None, str | None]:
+    """The version that is left without one table."""
+    facts = read_facts(world.data, head.dataset_id, str(head.version_id))
+    folder = f"processed/{head.dataset_id}/{head.version_id}"
+    left = {p: {**a, "from": f"{folder}/{p}"} for p, a in facts["artifacts"].items() if p != gone}
     if not left:
-        return None, None, rule
-    return (*_derived(world, head, {**facts, "artifacts": left}), rule)
+        return None, None
+    precise = records_of_version(world, head.dataset_id, str(head.version_id), {})
+    return derived(world, head, {**facts, "artifacts": left}, {p: s for p, s in precise.items() if p in left})
 
 
-def _by_rule(world: World, dataset_id: str, head: Generation, rule: dict[str, Any], said: dict[str, Any]) -> Choice:
+def _by_rule(world: World, dataset_id: str, head: Generation, rule: dict[str, Any], judge: Judge, said: dict[str, Any]) -> Choice:
     entry = world.registry(dataset_id)
     if head.version_id is None or entry is None or world.vaults is None:
-        raise UsageError(
-            f"{dataset_id} has nothing official.", expected="an official version", remedy="`kfm status` shows what is official."
-        )
+        raise _nothing(dataset_id)
     raw = canonical.dumps(rule)
     rules = (*suppress_rules(world, dataset_id, head.suppressed), rule)
     facts = read_facts(world.data, dataset_id, head.version_id)
-    row = world.store.read(lambda tx: tx.runs.maker_of(dataset_id, head.version_id))
-    precise = ((candidate_of(world, dataset_id, row.run_id) if row is not None else None) or {}).get("precise", {})
-    made, last = {}, None
-    for path, artifact in facts["artifacts"].items():
-        stored = precise.get(path) or {**artifact, "from": f"processed/{dataset_id}/{head.version_id}/{path}"}
-        shape = TransformResult(artifact=path, books=Books(), schema=_columns(facts), content_id="", profile={})
+    kept = {p: {**a, "from": f"processed/{dataset_id}/{head.version_id}/{p}"} for p, a in facts["artifacts"].items()}
+    precise = records_of_version(world, dataset_id, head.version_id, kept) if world.is_private(dataset_id) else kept
+    made, last, dropped = {}, None, 0
+    for path in facts["artifacts"]:
+        if path not in precise:
+            raise UsageError(
+                f"The records of {dataset_id} are not here any more.", expected="its sealed records", remedy="Withdraw the whole dataset."
+            )
+        shape = TransformResult(artifact=path, books=Books(), schema=(), content_id="", profile={})
         with world.data.scratch() as scratch:
-            made[path], last = release(world, entry, stored, path, shape, rules, scratch)
-    if last is None or not last.books.dropped.get("withdrawn"):
+            made[path], last = release(world, entry, precise[path], path, shape, rules, scratch)
+        dropped += last.books.dropped.get("withdrawn", 0)
+    if last is None or not dropped:
         raise UsageError(
             f"No record of {dataset_id} is like that.", expected="a rule that some record fits", remedy="Check the names and values."
         )
-    world.data.replace(f"work/{dataset_id}/withdrawals/{head.generation + 1}.json", raw)
-    signed = [{"commitment": world.vaults.commit(dataset_id, raw.decode()), "kind": next(iter(rule)), **said}]
+    commitment = world.vaults.commit(dataset_id, raw.decode())
+    world.data.create(rule_path(dataset_id, commitment), raw)
+    signed = [{"commitment": commitment, "kind": next(iter(rule)), **said}]
     if not sum(a["rows"] for a in made.values()):
         return None, None, signed
     changed = {
@@ -157,15 +193,14 @@ def _by_rule(world: World, dataset_id: str, head: Generation, rule: dict[str, An
         "content_id": last.content_id,
         "steps": [dict(s) for s in last.steps],
     }
-    return (*_derived(world, head, {**facts, **changed}), signed)
+    left = {**facts, **changed}
+    if not judge(world, {**left, "base_generation": head.generation, "books": {"read": 0}, "released": msgspec.to_builtins(last.books)}):
+        return None, None, signed
+    return (*derived(world, head, left, precise if world.is_private(dataset_id) else {}), signed)
 
 
-def _columns(facts: dict[str, Any]) -> tuple[Column, ...]:
-    return tuple(msgspec.convert(c, Column) for c in facts["schema"])
-
-
-def _derived(world: World, head: Generation, facts: dict[str, Any]) -> tuple[str, str]:
-    """Write a version that no run made: the tables that are left, with records and checksums of its own."""
+def derived(world: World, head: Generation, facts: dict[str, Any], precise: dict[str, Any]) -> tuple[str, str]:
+    """Write a version that no run made: the tables that are left, with records, PROV and checksums of its own."""
     dataset_id = head.dataset_id
     entry = world.registry(dataset_id)
     if entry is None:
@@ -175,6 +210,9 @@ def _derived(world: World, head: Generation, facts: dict[str, Any]) -> tuple[str
     version_id = ids.version_id(full)
     candidate = {**facts, "version_id": version_id, "version_digest": full, "spec_hash": "", "policy_digest": world.policy_digest}
     folder = f"processed/{dataset_id}/{version_id}"
+    world.data.replace(f"work/{dataset_id}/derived/{version_id}.json", derived_prov(world, entry, head, candidate))
+    if precise:
+        world.data.replace(precise_path(dataset_id, str(version_id)), canonical.dumps(precise))
     if world.data.exists(f"{folder}/checksums.sha256"):
         return str(version_id), full
     files: dict[str, bytes | Path] = {f"{folder}/{p}": world.data.local(a["from"]) for p, a in facts["artifacts"].items()}

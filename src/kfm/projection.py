@@ -6,14 +6,14 @@ from kfm import canonical
 from kfm.catalog.base import Described, collection_path, dcat_path, item_path, prov_path
 from kfm.catalog.dcat import dcat
 from kfm.catalog.stac import stac_collection, stac_item
-from kfm.channel import projected_generation
+from kfm.errors import IntegrityError
 from kfm.model.dataset import DatasetEntry, Source
-from kfm.model.ledger import Generation
+from kfm.model.ledger import Generation, LedgerRow
 from kfm.receipts import finish
 from kfm.records import describe, previous_versions, read_facts, version_listing
 from kfm.world import World
 
-__all__ = ["catalog_files", "deliver", "project", "shown_version", "tick"]
+__all__ = ["catalog_files", "deliver", "project", "shown_version", "stale_records", "tick"]
 
 
 def project(world: World, dataset_id: str, log: Any = None) -> None:
@@ -36,7 +36,10 @@ def _prov(world: World, dataset_id: str, publisher: Any) -> None:
     """The PROV of every run that made a generation; what a run proposed is shown only once it is official."""
     for row in world.store.read(lambda tx: tx.index.generations(dataset_id)):
         source, target = f"work/{dataset_id}/proposals/{row.run_id}/prov.json", prov_path(dataset_id, row.run_id)
-        if row.kind == "promote" and not world.data.exists(target) and world.data.exists(source):
+        if row.kind == "withdraw":
+            source = f"work/{dataset_id}/derived/{row.version_id}.json"
+            target = prov_path(dataset_id, f"withdrawal_{row.generation}")
+        if row.kind in ("promote", "withdraw") and not world.data.exists(target) and world.data.exists(source):
             publisher.update_metadata(target, world.data.read(source))
 
 
@@ -56,7 +59,7 @@ def shown_version(world: World, head: Generation) -> Described:
             "steps": [],
         }
         return describe(entry, {**blank, "h3_resolution": None}, generation=head.generation, previous=previous)
-    row = world.store.read(lambda tx: tx.runs.maker_of(dataset_id, head.version_id))
+    row = _maker(world, head)
     _, records = version_listing(world.data, dataset_id, head.version_id)
     return describe(
         entry,
@@ -68,12 +71,39 @@ def shown_version(world: World, head: Generation) -> Described:
     )
 
 
+def _maker(world: World, head: Generation) -> LedgerRow | None:
+    """The run that made the head; None when its row is lost or damaged, which is said elsewhere."""
+    try:
+        found: LedgerRow | None = world.store.read(
+            lambda tx: tx.runs.get(head.run_id) if head.run_id else tx.runs.maker_of(head.dataset_id, head.version_id)
+        )
+    except IntegrityError:
+        return None
+    return found
+
+
 def _items(world: World, shown: Described) -> list[str]:
     """The STAC items of this and every earlier version that may be shown."""
     if shown.bbox is None or shown.version_id is None:
         return []
     earlier = (item_path(shown.dataset_id, v) for v in shown.previous)
     return [item_path(shown.dataset_id, shown.version_id), *(path for path in earlier if world.data.exists(path))]
+
+
+def stale_records(world: World, head: Generation) -> list[str]:
+    """Catalog records that are missing or are not what the head generation renders."""
+    if not head.generation:
+        return []
+    found = [
+        p for p, raw in catalog_files(world, shown_version(world, head)).items() if not world.data.exists(p) or world.data.read(p) != raw
+    ]
+    made = world.store.read(lambda tx: tx.index.generations(head.dataset_id))
+    runs = [
+        prov_path(head.dataset_id, g.run_id)
+        for g in made
+        if g.kind == "promote" and world.data.exists(f"work/{head.dataset_id}/proposals/{g.run_id}/prov.json")
+    ]
+    return found + [p for p in runs if not world.data.exists(p)]
 
 
 def catalog_files(world: World, shown: Described) -> dict[str, bytes]:
@@ -107,7 +137,7 @@ def tick(world: World, dataset_id: str) -> list[str]:
     """Do what a crash after ★ may have left: projections, archives, deliveries. Repeatable."""
     done = []
     head = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
-    if head.generation and projected_generation(world.data, dataset_id) != head.generation:
+    if head.generation and stale_records(world, head):
         project(world, dataset_id)
         done.append("projection")
     for row in world.store.read(lambda tx: tx.runs.unarchived(dataset_id)):

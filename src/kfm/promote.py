@@ -7,6 +7,7 @@ import msgspec
 
 from kfm import canonical
 from kfm.assemble import judge_candidate
+from kfm.attest import check_attestation
 from kfm.channel import EMPTY, Channel
 from kfm.claim import approved
 from kfm.clock import rfc3339
@@ -16,13 +17,14 @@ from kfm.lineage.base import cypher, edges, openlineage, record_of
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import LedgerRow, Token, head_key_of
-from kfm.model.version import is_record
+from kfm.model.version import ATTESTATION, is_record
 from kfm.operate import void
 from kfm.projection import deliver, project
-from kfm.proposal import approvals_of, count, load, proposal_path
+from kfm.proposal import approvals_of, count, load, proposal_path, registry_digest, rejected_by
 from kfm.raw import checksums, parse_checksums
 from kfm.receipts import finish, run_folder, seal
-from kfm.release import candidate_path
+from kfm.release import candidate_path, precise_path
+from kfm.verify import Verified, verify_in_zone
 from kfm.wal import Wal
 from kfm.world import Outcome, World
 
@@ -99,6 +101,9 @@ class _Promote:
         self.wal = Wal(world.store, world.clock, row, records)
         self.wal.tokens = (token,)
         self.made = False  # ★ has happened
+        self.registry_digest: str | None = None  # of the entry and the rules it was proposed under
+        self.policy_digest: str | None = None
+        self.inputs_changed = False
 
     def release(self) -> None:
         try:
@@ -141,7 +146,8 @@ class _Promote:
         if said == "denied, its number must be taken":
             self._void()
             yield "void generation"
-            self._done("REJECTED", "denied on resume", verdicts)
+            no = [r for v in verdicts for r in v.get("reasons", ())]
+            self._done("REJECTED", self._why(no) if no else "approval.void or registry.changed", verdicts)
             yield "run REJECTED"
             return self._told(verdicts)
         if said == "generation is another's":
@@ -180,6 +186,9 @@ class _Promote:
     # ---- before ★ ----------------------------------------------------------------------------------------------------
     def _judge(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """On current policy and labels, and on the bytes as they are now."""
+        missing = check_files(self.world, self.row, self.wal)
+        if missing:
+            return [{"gate": "integrity", "reasons": missing}], {}
         path = candidate_path(self.row.dataset_id, self.row.run_id)
         try:
             candidate: dict[str, Any] = canonical.loads(self.world.data.read(path))
@@ -194,12 +203,11 @@ class _Promote:
                 expected=str(self.row.version_digest),
                 remedy="Run the dataset again with --force.",
             )
-        missing = check_files(self.world, self.row, (self.wal.payload("assemble") or {}).get("proposal"))
         head = self.world.store.read(lambda tx: tx.index.last_generation(self.row.dataset_id)) or EMPTY(self.row.dataset_id)
-        if missing:
-            return [{"gate": "integrity", "reasons": missing}], candidate
         proposal, _ = load(self.world, self.row)
+        self.registry_digest, self.policy_digest = proposal["registry_digest"], proposal["policy_digest"]
         valid, wanted = count(self.world, self.row)
+        self.inputs_changed = _inputs_changed(self.world, self.row)
         found = judge_candidate(self.world, self.row, candidate, proposal["files"], proposal["leak"], head, (wanted, valid), self.log)
         return msgspec.to_builtins(found), candidate
 
@@ -219,10 +227,15 @@ class _Promote:
             if row.intent is not None and head.generation >= row.intent:
                 taken = tx.index.generation(row.dataset_id, row.intent)
                 return "generation is its own" if taken is not None and taken.run_id == row.run_id else "generation is another's"
+            changed = self.inputs_changed or self.registry_digest not in (None, registry_digest(world, row.dataset_id))
+            if row.intent is not None and (no or changed or not approved(world, row)):
+                return "denied, its number must be taken"  # a frozen holder may still write it
+            if changed:
+                self.row = self._end(tx, row, "SUPERSEDED", "the registry entry or an input changed after it was proposed", now)
+                tx.jobs.put(row.dataset_id, row.partition, row.win)
+                return "ended: SUPERSEDED"
             if no:
-                if row.intent is not None:  # a frozen holder may still write that number: take it
-                    return "denied, its number must be taken"
-                self.row = self._end(tx, row, "REJECTED", "; ".join(dict.fromkeys(r["code"] for r in no)), now)
+                self.row = self._end(tx, row, "REJECTED", self._why(no), now)
                 return "ended: REJECTED"
             if row.intent is None:
                 if row.pinned != head.generation:
@@ -243,6 +256,11 @@ class _Promote:
         said: str = world.store.transaction(intend)
         return said
 
+    def _why(self, no: list[dict[str, str]]) -> str:
+        """The codes of a denial; one under another policy than it was proposed with is not remembered against the same content."""
+        changed = self.row.spec_hash and self.policy_digest not in (None, self.world.policy_digest)
+        return "; ".join(dict.fromkeys([*(["policy.changed"] if changed else []), *(r["code"] for r in no)]))
+
     def _end(self, tx: Any, row: LedgerRow, state: str, reason: str, now: str) -> LedgerRow:
         tx.leases.release(self.token)
         found: LedgerRow = tx.runs.move(row.run_id, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now)
@@ -251,6 +269,8 @@ class _Promote:
     def _publish(self, candidate: dict[str, Any]) -> Generator[str, None, None]:
         """UPSERT the version, then lineage and outbox in one commit, then the receipts: all before ★."""
         row, wal = self.row, self.wal
+        if candidate["precise"]:
+            self.world.data.replace(precise_path(row.dataset_id, str(row.version_id)), canonical.dumps(candidate["precise"]))
         self._write_version(candidate)
         yield "version written"
         record = record_of(self.world.stand_in, row, candidate["artifacts"])
@@ -278,7 +298,7 @@ class _Promote:
         folder = f"processed/{row.dataset_id}/{row.version_id}"
         artifacts = {path: artifact["digest"] for path, artifact in candidate["artifacts"].items()}
         if data.exists(f"{folder}/checksums.sha256"):
-            _compare_version(self.world, folder, artifacts)
+            _compare_version(self.world, row, artifacts)
             return
         proposal, _ = load(self.world, row)
         records = {path: digest for path, digest in proposal["files"].items() if is_record(path)}
@@ -293,9 +313,7 @@ class _Promote:
             if source != target and publisher.write_file(target, data.local(source)) != digest:
                 raise IntegrityError(f"{target} is damaged.", expected=digest, remedy="Run again with --force.")
         publisher.write_file(f"{folder}/checksums.sha256", checksums(artifacts | records))
-        for path, digest in (artifacts | records).items():
-            if not data.exists(f"{folder}/{path}"):
-                raise IntegrityError(f"{folder}/{path} is not there after it was written.", expected=digest, remedy="Check the disk.")
+        _compare_version(self.world, row, artifacts)
         self.log.say("version.written", stage="publish", version_id=row.version_id, artifacts=len(artifacts))
 
     # ---- ★ and after -------------------------------------------------------------------------------------------------
@@ -400,8 +418,12 @@ class _Promote:
         valid, wanted = count(self.world, self.row)
         void = [j for j in approvals_of(self.world, self.row) if not j.valid]
         number = int((self.wal.payload("pin") or {}).get("proposal") or 0)
-        remedy = f"kfm approve {number}"
+        remedy = f"kfm approve {number} --key NAME"
         reasons = [{"code": "approval.missing", "message": f"{valid} of {wanted} approvals are valid.", "remedy": remedy}]
+        no = rejected_by(self.world, self.row)
+        reasons += (
+            [{"code": "approval.rejected", "message": f"{no} rejected it.", "remedy": f"kfm reject {number} --reason …"}] if no else []
+        )
         reasons += [{"code": "approval.void", "message": f"{j.name}: {j.why}", "remedy": f"kfm review {number}"} for j in void]
         self._decided("deny", reasons)
         return self.outcome("PROPOSED", "waits for a person", exit_code=7, reasons=tuple(reasons), remedy=remedy, proposal=number)
@@ -447,24 +469,45 @@ def _latency(row: LedgerRow, now: str) -> int:
     return max(0, int((dt.datetime.fromisoformat(now) - dt.datetime.fromisoformat(row.timestamp)).total_seconds() * 1000))
 
 
-def check_files(world: World, row: LedgerRow, pinned: str | None) -> list[dict[str, str]]:
+def check_files(world: World, row: LedgerRow, wal: Wal | None) -> list[dict[str, str]]:
     """Every file the proposal names is there and unchanged; a missing one is a reason, a changed one raises.
 
-    `pinned` is the digest of proposal.json as the journal has it, None once the journal is archived.
+    The journal says what proposal.json must be and which capture it came from; None once it is archived.
     """
+    again = f"`kfm run {row.dataset_id} --force --reason …` makes it again."
     try:
         proposal, digest = load(world, row)
     except Denied as error:
         return [{"code": "proposal.missing", "message": error.happened, "remedy": error.remedy}]
     listed = {proposal_path(row.dataset_id, row.run_id, n): d for n, d in proposal["files"].items()}
     listed |= {f"{run_folder(row)}/{n}": d for n, d in proposal["receipts"].items()}
-    again = f"`kfm run {row.dataset_id} --force --reason …` makes it again."
-    there = {p: ids.digest(world.data.read(p)) for p in listed if world.data.exists(p)}
+    if wal is not None and proposal["approvals"]:  # it waited for people: what it was made from must still be what they relied on
+        listed |= _capture_files(world, row, wal)
+    there = {p: stored.digest for p in listed if (stored := world.data.stat(p)) is not None}
     changed = [p for p, d in there.items() if listed[p] != d]
+    pinned = (wal.payload("assemble") or {}).get("proposal") if wal is not None else None
     if changed or (pinned is not None and pinned != digest):
         what = changed[0] if changed else proposal_path(row.dataset_id, row.run_id)
         raise IntegrityError(f"{what} was changed after it was proposed.", expected="what was judged", remedy=again)
     return [{"code": _missing(p), "message": f"{p} is missing.", "remedy": again} for p in listed if p not in there]
+
+
+def _inputs_changed(world: World, row: LedgerRow) -> bool:
+    """Whether a dataset this one is joined from has other records, or other withdrawals, than when it was made."""
+    joined = [s for s in msgspec.json.decode(row.source_metadata) if s["source_url"].startswith("kfm://dataset/")]
+    if not joined:
+        return False
+    from kfm.derive import fetch_table
+
+    with world.data.scratch() as scratch:
+        return any(fetch_table(world, s["source_url"], s["etag"], scratch / s["source_id"]).status != 304 for s in joined)
+
+
+def _capture_files(world: World, row: LedgerRow, wal: Wal) -> dict[str, str]:
+    folder = f"raw/{row.dataset_id}/captures/{(wal.payload('capture') or {}).get('capture_id')}"
+    if not world.data.exists(f"{folder}/checksums.sha256"):
+        return {f"{folder}/checksums.sha256": ""}
+    return {f"{folder}/{n}": d for n, d in parse_checksums(world.data.read(f"{folder}/checksums.sha256")).items()}
 
 
 def _missing(path: str) -> str:
@@ -474,10 +517,25 @@ def _missing(path: str) -> str:
     return "catalog.missing" if path.endswith(("dcat.json", "stac.json", "prov.json", "version.json")) else "receipts.missing"
 
 
-def _compare_version(world: World, folder: str, artifacts: Mapping[str, str]) -> None:
-    """An existing folder is accepted only when all its data has the same digests; its records are those of its first promotion."""
-    listed = parse_checksums(world.data.read(f"{folder}/checksums.sha256"))
-    if {p: d for p, d in listed.items() if not is_record(p)} != artifacts:
+def _compare_version(world: World, row: LedgerRow, artifacts: Mapping[str, str]) -> None:
+    """A version folder is accepted only when it is whole: the same data, every byte, no other file, signed by a builder.
+
+    Its records are those of its first promotion; they speak of the same bytes.
+    """
+    found, where = Verified(), f"processed/{row.dataset_id}/{row.version_id}"
+    verify_in_zone(world.data, where, found)
+    listed = parse_checksums(world.data.read(f"{where}/checksums.sha256"))
+    if not found.problems and {p: d for p, d in listed.items() if not is_record(p)} != artifacts:
+        found.wrong(where, "it holds other data under the same version id")
+    if not found.problems:
+        try:
+            check_attestation(world.data.read(f"{where}/{ATTESTATION}"), world.keys, {p: d for p, d in listed.items() if p != ATTESTATION})
+        except (KfmError, OSError) as error:
+            found.wrong(f"{where}/{ATTESTATION}", getattr(error, "happened", "it is missing"))
+    if found.problems:
+        problem = found.problems[0]
         raise IntegrityError(
-            f"{folder} exists with other contents.", expected="the same artifacts under the same version id", remedy="Run `kfm verify`."
+            f"{problem['where']} cannot be published: {problem['what']}.",
+            expected="a version folder exactly as it was promoted",
+            remedy="Restore it from a backup, or move the folder away; `kfm verify` lists what is wrong.",
         )

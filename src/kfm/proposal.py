@@ -12,6 +12,7 @@ from kfm.clock import rfc3339
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model import ids
 from kfm.model.ledger import LedgerRow
+from kfm.model.version import ATTESTATION
 from kfm.world import World
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "needed",
     "number_of",
     "proposal_path",
+    "registry_digest",
     "reject",
     "run_of",
 ]
@@ -42,6 +44,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     version_digest: str
     candidate_digest: str  # of proposal.json: artifacts, catalogs, receipts and verdicts
     policy_digest: str
+    registry_digest: str
     labels: dict[str, Any]
     base_generation: int
     expires: str
@@ -108,9 +111,23 @@ def members(world: World, row: LedgerRow, proposal: Mapping[str, Any], digest: s
         "version_digest": row.version_digest,
         "candidate_digest": digest,
         "policy_digest": world.policy_digest,
+        "registry_digest": registry_digest(world, row.dataset_id),
         "labels": labels_of(world, row.dataset_id),
         "base_generation": row.pinned,
     }
+
+
+def registry_digest(world: World, dataset_id: str) -> str:
+    """The registry entry as it is now, and those of its inputs."""
+    return ids.digest(canonical.dumps([msgspec.to_builtins(e) for e in world.family(dataset_id)]))
+
+
+def builder_of(world: World, row: LedgerRow) -> str:
+    """The key that signed the candidate's attestation; "" when it cannot be told."""
+    try:
+        return world.keys.verified_by(world.data.read(proposal_path(row.dataset_id, row.run_id, ATTESTATION)))[1].keyid
+    except (KfmError, OSError):
+        return ""
 
 
 def labels_of(world: World, dataset_id: str) -> dict[str, Any]:
@@ -131,14 +148,26 @@ def approvals_of(world: World, row: LedgerRow) -> list[Judged]:
         proposal, digest = load(world, row)
     except KfmError:
         return []
-    now_true = members(world, row, proposal, digest)
+    now_true, builder = members(world, row, proposal, digest), builder_of(world, row)
     found: list[Judged] = []
     for path in world.data.names(proposal_path(row.dataset_id, row.run_id, "approvals")):
-        found.append(_judge(world, world.data.read(path), now_true, {j.keyid for j in found if j.valid}))
+        found.append(_judge(world, world.data.read(path), now_true, builder, {j.keyid for j in found if j.valid}))
     return found
 
 
-def _judge(world: World, raw: bytes, now_true: Mapping[str, Any], seen: set[str]) -> Judged:
+def rejected_by(world: World, row: LedgerRow) -> str | None:
+    """Who said no to this candidate in writing, whether or not the ledger got to hear of it."""
+    for path in world.data.names(proposal_path(row.dataset_id, row.run_id, "rejections")):
+        try:
+            document, key = world.keys.verified_by(world.data.read(path), "approver")
+        except KfmError:
+            continue
+        if document["predicate"].get("run_id") == row.run_id:
+            return key.name
+    return None
+
+
+def _judge(world: World, raw: bytes, now_true: Mapping[str, Any], builder: str, seen: set[str]) -> Judged:
     try:
         document, key = world.keys.verified_by(raw, "approver")
         approval = msgspec.convert(document["predicate"], Approval)
@@ -147,7 +176,7 @@ def _judge(world: World, raw: bytes, now_true: Mapping[str, Any], seen: set[str]
     said = msgspec.to_builtins(approval)
     differs = {k: (said[k], v) for k, v in now_true.items() if said[k] != v}
     common: dict[str, Any] = {"name": key.name, "keyid": key.keyid, "run_id": approval.run_id, "reason": approval.reason}
-    if key.keyid == world.keys.signer:
+    if key.keyid == builder:
         return Judged(valid=False, why="The key that built the version may not approve it.", **common)
     if key.keyid in seen:
         return Judged(valid=False, why="The same person approved already.", **common)
@@ -155,15 +184,24 @@ def _judge(world: World, raw: bytes, now_true: Mapping[str, Any], seen: set[str]
         return Judged(
             valid=False, why=f"It was given for something else: {', '.join(differs) or 'a rejection'} changed.", differs=differs, **common
         )
-    if dt.datetime.fromisoformat(approval.expires) <= world.clock.now():
+    if not in_time(approval.expires, world.clock.now()):
         return Judged(valid=False, why=f"It expired at {approval.expires}.", **common)
     return Judged(valid=True, **common)
+
+
+def in_time(expires: str, now: dt.datetime) -> bool:
+    """Whether a moment lies ahead; what is no moment does not."""
+    try:
+        moment = dt.datetime.fromisoformat(expires)
+    except (ValueError, TypeError):
+        return False
+    return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)) > now
 
 
 def sign_off(world: World, row: LedgerRow, signer: Any, reason: str, verdict: str) -> str:
     """Write a person's signed word on a proposal; returns its path."""
     proposal, digest = load(world, row)
-    if signer.keyid == world.keys.signer:
+    if signer.keyid == builder_of(world, row):
         raise Denied(
             "The key that built this version may not approve it.",
             expected="the key of another person",
@@ -184,6 +222,13 @@ def sign_off(world: World, row: LedgerRow, signer: Any, reason: str, verdict: st
 def approve(world: World, row: LedgerRow, signer: Any, reason: str) -> tuple[int, int]:
     """Record an approval; when they suffice, the promote job is put. Returns (valid, needed)."""
     _still_waits(row)
+    head = world.store.transaction(lambda tx: world.channel(row.dataset_id).head(tx))
+    if row.pinned != head.generation:
+        raise Denied(
+            f"This proposal was made on generation {row.pinned}; generation {head.generation} is official now.",
+            expected="a proposal on what is official",
+            remedy=f"Run `kfm run {row.dataset_id}`: it is made again on that.",
+        )
     if any(j.valid and j.keyid == signer.keyid for j in approvals_of(world, row)):
         raise Denied(f"{signer.name} approved this already.", expected="another person", remedy="`kfm review` shows who approved.")
     sign_off(world, row, signer, reason, "approve")
@@ -202,7 +247,8 @@ def count(world: World, row: LedgerRow) -> tuple[int, int]:
     """(valid approvals, approvals needed)."""
     proposal, _ = load(world, row)
     wanted = max(int(proposal["approvals"]), needed(world, row.dataset_id, proposal["verdicts"]))
-    return sum(j.valid for j in approvals_of(world, row)), wanted
+    valid = sum(j.valid for j in approvals_of(world, row))
+    return (valid, wanted) if rejected_by(world, row) is None else (0, max(1, wanted))
 
 
 def reject(world: World, row: LedgerRow, signer: Any, reason: str) -> LedgerRow:

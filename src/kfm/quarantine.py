@@ -29,17 +29,21 @@ def keep_capture(world: World, target: Target, run_id: str, capture_id: str, err
         "detail": getattr(error, "detail", {}),
         **world.marks,
     }
-    world.data.create(path, _pretty(report))
-    return path
+    stack = getattr(error, "stack", "")
+    return _keep(world, target, path, _pretty(report | ({"stack": stack} if stack else {})))
+
+
+def _keep(world: World, target: Target, path: str, content: bytes) -> str:
+    """Write a file of the quarantine; of a private dataset sealed."""
+    if world.vaults is None or not world.is_private(target.dataset_id):
+        world.data.create(path, content)
+        return path
+    with world.data.scratch() as scratch:
+        world.vaults.seal(target.dataset_id, note(scratch / "plain", content), scratch / "sealed")
+        world.data.create(path + SEALED, scratch / "sealed")
+    return path + SEALED
 
 
 def keep_rows(world: World, target: Target, run_id: str, rows: bytes) -> str:
     """Keep the refused rows of a capture that was good enough as a whole."""
-    path = f"work/{target.dataset_id}/quarantine/{run_id}/rows.jsonl"
-    if world.vaults is None or not world.is_private(target.dataset_id):
-        world.data.create(path, rows)
-        return path
-    with world.data.scratch() as scratch:
-        world.vaults.seal(target.dataset_id, note(scratch / "rows", rows), scratch / "sealed")
-        world.data.create(path + SEALED, scratch / "sealed")
-    return path + SEALED
+    return _keep(world, target, f"work/{target.dataset_id}/quarantine/{run_id}/rows.jsonl", rows)

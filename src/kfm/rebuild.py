@@ -11,7 +11,7 @@ from kfm.connectors.base import TransformResult
 from kfm.errors import Denied, IntegrityError
 from kfm.model.receipt import Receipt
 from kfm.records import read_facts
-from kfm.release import candidate_of, govern_job, merge_tables, open_table, suppress_rules
+from kfm.release import govern_job, merge_tables, open_table, records_of_version, suppress_rules
 from kfm.runfiles import read_run_file
 from kfm.update import transform_job
 from kfm.world import Target, World
@@ -78,12 +78,10 @@ def _merged(
     rule = "upsert" if target.entry.merge == "replace" and target.win else target.entry.merge
     if base is None or rule != "upsert":
         return part, result
+    facts = read_facts(world.data, target.dataset_id, base)
+    kept = {p: {**a, "from": f"processed/{target.dataset_id}/{base}/{p}"} for p, a in facts["artifacts"].items()}
     if world.is_private(target.dataset_id):
-        row = world.store.read(lambda tx: tx.runs.maker_of(target.dataset_id, base))
-        kept = ((candidate_of(world, target.dataset_id, row.run_id) if row is not None else None) or {}).get("precise", {})
-    else:
-        facts = read_facts(world.data, target.dataset_id, base)
-        kept = {p: {**a, "from": f"processed/{target.dataset_id}/{base}/{p}"} for p, a in facts["artifacts"].items()}
+        kept = records_of_version(world, target.dataset_id, base, kept)
     if target.artifact not in kept:
         return part, result
     table = open_table(world, target.dataset_id, kept[target.artifact], room(scratch, "base"))

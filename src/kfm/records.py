@@ -11,6 +11,7 @@ from kfm.catalog.base import Artifact, Described
 from kfm.catalog.dcat import version_dcat
 from kfm.catalog.prov import ProvRun, prov
 from kfm.catalog.stac import version_stac
+from kfm.clock import rfc3339
 from kfm.model import ids
 from kfm.model.dataset import DatasetEntry
 from kfm.model.ledger import Generation, LedgerRow
@@ -20,6 +21,7 @@ from kfm.world import World
 from kfm.zones.base import Zone
 
 __all__ = [
+    "derived_prov",
     "describe",
     "previous_versions",
     "prov_record",
@@ -46,7 +48,7 @@ def version_listing(zone: Zone, dataset_id: str, version_id: str) -> tuple[dict[
 def version_facts(candidate: Mapping[str, Any]) -> dict[str, Any]:
     """`version.json`: what a version is, without run, time or anything of an input."""
     facts = {name: candidate[name] for name in _FACTS}
-    facts["artifacts"] = {p: {k: a[k] for k in ("digest", "size", "rows")} for p, a in candidate["artifacts"].items()}
+    facts["artifacts"] = {p: {k: a[k] for k in ("digest", "size", "rows", "release")} for p, a in candidate["artifacts"].items()}
     return facts
 
 
@@ -151,6 +153,28 @@ def prov_record(world: World, entry: DatasetEntry, row: LedgerRow, candidate: Ma
             outputs=tuple({"path": p, "digest": a["digest"]} for p, a in sorted(candidate["artifacts"].items())),
             steps=tuple(_prov_step(s) for s in candidate["steps"]),
             base_version=candidate["base_version"],
+            care_label=entry.care_label,
+            sensitivity=entry.sensitivity,
+        )
+    )
+
+
+def derived_prov(world: World, entry: DatasetEntry, head: Generation, candidate: Mapping[str, Any]) -> bytes:
+    """PROV of a version a withdrawal left: derived from the one before it, by the key that signs the generation."""
+    return prov(
+        ProvRun(
+            run_id=f"withdrawal_{head.generation + 1}",
+            dataset_id=head.dataset_id,
+            version_id=candidate["version_id"],
+            version_digest=candidate["version_digest"],
+            updater_id="kfm.withdraw",
+            updater_version=candidate["updater_version"],
+            started_at=rfc3339(world.clock.now()),
+            agent=world.keys.signer,
+            inputs=(),
+            outputs=tuple({"path": p, "digest": a["digest"]} for p, a in sorted(candidate["artifacts"].items())),
+            steps=tuple(_prov_step(s) for s in candidate["steps"]),
+            base_version=head.version_id,
             care_label=entry.care_label,
             sensitivity=entry.sensitivity,
         )

@@ -4,8 +4,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from kfm.channel import whole_withdrawn, withdrawn_by, withdrawn_inside
 from kfm.commitments import SEALED
-from kfm.errors import IntegrityError, UsageError
+from kfm.errors import Denied, IntegrityError, UsageError
+from kfm.model.ids import check_dataset_id
 from kfm.model.ledger import Generation
 from kfm.model.version import is_record
 from kfm.proposal import run_of
@@ -13,7 +15,7 @@ from kfm.raw import parse_checksums
 from kfm.release import candidate_of
 from kfm.world import World
 
-__all__ = ["Located", "Ref", "locate", "resolve"]
+__all__ = ["Located", "Ref", "dataset_of", "locate", "proposal_number", "resolve"]
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,27 @@ class Ref:
     generation: int
 
 
+def dataset_of(text: str) -> str:
+    """The dataset a reference names."""
+    return check_dataset_id(text.removeprefix("kfm://dataset/").partition("@")[0])
+
+
+def proposal_number(text: str) -> int:
+    """The number in N or proposal/N."""
+    found = _number(text.removeprefix("proposal/"))
+    if found is None:
+        raise UsageError(f"{text!r} is not a proposal.", expected="N or proposal/N", remedy="`kfm review` lists those that wait.")
+    return found
+
+
+def _number(text: str) -> int | None:
+    """A plain whole number the store can hold, else None."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
+
+
 def resolve(world: World, text: str) -> Ref:
     """The version a reference means; resolved through the channel, never through what happens to lie in a folder."""
-    dataset_id, _, which = text.removeprefix("kfm://dataset/").partition("@")
+    dataset_id, which = dataset_of(text), text.partition("@")[2]
     world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
     if not rows:
@@ -37,9 +57,9 @@ def resolve(world: World, text: str) -> Ref:
         found = rows[-1]
     elif re.fullmatch(r"v[0-9a-f]{8,32}", which):
         found = _by_prefix(rows, which, text)
-    elif which.isdigit():
-        found = next((g for g in rows if g.generation == int(which)), rows[0])
-        if found.generation != int(which):
+    elif (number := _number(which)) is not None:
+        found = next((g for g in rows if g.generation == number), rows[0])
+        if found.generation != number:
             raise UsageError(
                 f"{dataset_id} has no generation {which}.", expected=f"1 to {rows[-1].generation}", remedy="Choose one of them."
             )
@@ -48,10 +68,20 @@ def resolve(world: World, text: str) -> Ref:
             f"{text!r} is not a reference.", expected="DATASET, DATASET@vHEX (8 or more digits) or DATASET@GENERATION", remedy="Correct it."
         )
     if found.version_id is None:
-        raise UsageError(
-            f"{text} points at no version: it was withdrawn.", expected="a version", remedy=f"`kfm explain {dataset_id}` says why."
-        )
+        raise _withdrawn(text, dataset_id, str(found.generation))
+    names = {"", *(key.split("|")[0] for key in found.contents)}
+    gone = withdrawn_inside(rows[-1], found) or next(filter(None, (whole_withdrawn(rows[-1], name) for name in names)), None)
+    if gone is not None:
+        raise _withdrawn(text, dataset_id, gone)
     return Ref(dataset_id, found.version_id, str(found.version_digest), found.generation)
+
+
+def _withdrawn(text: str, dataset_id: str, generation: str) -> Denied:
+    return Denied(
+        f"{text} may not be shown. Generation {generation} withdrew it.",
+        expected="a version that was not withdrawn",
+        remedy=f"`kfm explain {dataset_id}` says why.",
+    )
 
 
 def _by_prefix(rows: list[Generation], prefix: str, text: str) -> Generation:
@@ -97,7 +127,12 @@ def locate(world: World, text: str) -> Located:
 
 
 def _proposed(world: World, text: str) -> Located:
-    row = run_of(world, int(text.removeprefix("proposal/")) if text.removeprefix("proposal/").isdigit() else 0)
+    row = run_of(world, proposal_number(text))
+    head: Generation = world.store.transaction(lambda tx: world.channel(row.dataset_id).head(tx))
+    later = [g for name, g in head.suppressed.items() if name.startswith("rule\n") and int(g) > (row.pinned or 0)]
+    gone = withdrawn_by(head, row, str(row.version_id)) or next(iter(later), None)
+    if gone is not None:
+        raise _withdrawn(text, row.dataset_id, gone)
     candidate = candidate_of(world, row.dataset_id, row.run_id)
     if candidate is None:
         raise UsageError(

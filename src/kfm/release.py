@@ -11,7 +11,9 @@ from kfm import canonical
 from kfm.commitments import SEALED
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
 from kfm.errors import IntegrityError, KfmError, StepFailed
+from kfm.model import ids
 from kfm.model.dataset import DatasetEntry
+from kfm.model.labels import obligations, release_steps
 from kfm.records import read_facts
 from kfm.world import Target, World
 from kfm.zones.base import hash_file, room
@@ -21,16 +23,9 @@ if TYPE_CHECKING:
     from kfm.wal import Wal
 
 __all__ = [
-    "Tables",
-    "candidate_of",
-    "candidate_path",
-    "govern_job",
-    "merge_tables",
-    "open_table",
-    "release",
-    "suppress_rules",
-    "tables_of",
-]
+    "Tables", "candidate_of", "candidate_path", "govern_job", "merge_tables", "open_table", "precise_path", "records_of_version", "release",
+    "release_mark", "rule_path", "store_table", "suppress_rules", "tables_of",
+]  # fmt: skip
 
 Stored = dict[str, dict[str, Any]]  # artifact path -> {digest, size, rows, from}
 
@@ -61,13 +56,17 @@ def candidate_of(world: World, dataset_id: str, run_id: str) -> dict[str, Any] |
     return found
 
 
+def rule_path(dataset_id: str, commitment: str) -> str:
+    return f"work/{dataset_id}/withdrawals/{commitment.rpartition(':')[2][:32]}.json"
+
+
 def suppress_rules(world: World, dataset_id: str, suppressed: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
     """The rules of every withdrawal of records or areas. Each is kept on the restricted side and must be the one that was signed."""
     found = []
     for name, generation in suppressed.items():
         if not name.startswith("rule\n"):
             continue
-        path = f"work/{dataset_id}/withdrawals/{generation}.json"
+        path = rule_path(dataset_id, name.removeprefix("rule\n"))
         raw = world.data.read(path) if world.data.exists(path) else b""
         assert world.vaults is not None
         if world.vaults.commit(dataset_id, raw.decode("utf-8", "replace")) != name.removeprefix("rule\n"):
@@ -81,7 +80,14 @@ def suppress_rules(world: World, dataset_id: str, suppressed: Mapping[str, str])
 
 
 def open_table(world: World, dataset_id: str, stored: Mapping[str, Any], scratch: Path) -> Path:
-    """A stored table as a plain file, unsealed into `scratch` where it is sealed."""
+    """A stored table as a plain file, unsealed into `scratch` where it is sealed; one that was changed is not used."""
+    found = world.data.stat(stored["from"])
+    if found is None or found.digest != stored["digest"]:
+        raise IntegrityError(
+            f"{stored['from']} is {'damaged' if found is not None else 'missing'}.",
+            expected=stored["digest"],
+            remedy="Restore it from a backup; `kfm verify` lists what is damaged.",
+        )
     path = world.data.local(stored["from"])
     if not path.name.endswith(SEALED):
         return path
@@ -112,22 +118,61 @@ def store_table(world: World, work: Any, dataset_id: str, path: Path, *, seal: b
 def tables_of(work: "_Update", wal: "Wal", result: TransformResult, base: str | None, suppressed: Mapping[str, str]) -> Tables:
     """Base version + the part by the registry's merge rule, then the release."""
     world, target = work.world, work.target
-    dataset_id, name, private = target.dataset_id, target.artifact, work.private
+    dataset_id, name, private, entry = target.dataset_id, target.artifact, work.private, target.entry
     own = {name: _own_part(work, wal, result)}
-    kept, kept_precise = _kept(world, dataset_id, base, private)
+    kept, kept_precise = _kept(world, dataset_id, base)
     books, rule, before = result.books, _merge_rule(work, base), None
     with world.data.scratch() as scratch:
-        if rule == "upsert" and name in (kept_precise if private else kept):
-            before = (kept_precise if private else kept)[name]
+        if rule == "upsert" and name in kept:
+            before = _records(kept_precise if private else kept, name, dataset_id)
             own[name], result = _upserted(work, own[name], before, result, scratch)
             books = result.books
         if rule == "replace":
             kept, kept_precise = {}, {}
         rules = suppress_rules(world, dataset_id, suppressed)
-        if target.entry.release is None and not rules:
-            return Tables({**kept, **own}, {**kept_precise, **own} if private else {}, result, books, None, before)
-        artifacts, released = release(world, target.entry, own[name], name, result, rules, scratch, work)
-    return Tables({**kept, name: artifacts}, {**kept_precise, **own} if private else {}, released, books, released.books, before)
+        precise = {**kept_precise, **own} if private else {}
+        kept = _as_released_now(work, {p: a for p, a in kept.items() if p != name}, kept_precise, rules, scratch)
+        if entry.release is None and not rules:
+            shown = own[name] if not private else _plain(work, own[name], scratch)
+            return Tables({**kept, name: {**shown, "release": release_mark(entry)}}, precise, result, books, None, before)
+        shown, released = release(world, entry, own[name], name, result, rules, room(scratch, "own"), work)
+    return Tables({**kept, name: shown}, precise, released, books, released.books, before)
+
+
+def release_mark(entry: DatasetEntry) -> str:
+    """What stands with a table for the rules it was released by."""
+    return ids.digest(canonical.dumps([dict(s) for s in release_steps(entry.release)]))
+
+
+def _plain(work: "_Update", own: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+    """Records that owe nothing but a grant are shown as they are; what owes more stays sealed, and the labels deny it."""
+    if set(obligations(work.world.family(work.target.dataset_id))) - {"grant"}:
+        return dict(own)
+    table = open_table(work.world, work.target.dataset_id, own, room(scratch, "plain"))
+    return store_table(work.world, work, work.target.dataset_id, table, seal=False, scratch=scratch, rows=own["rows"])
+
+
+def _as_released_now(work: "_Update", kept: Stored, precise: Stored, rules: tuple[dict[str, Any], ...], scratch: Path) -> Stored:
+    """The other tables of the base; one that was released by other rules is released again, from its records."""
+    world, entry, found = work.world, work.target.entry, {}
+    for number, (path, artifact) in enumerate(kept.items()):
+        if artifact.get("release") == release_mark(entry):
+            found[path] = artifact
+            continue
+        source = _records(precise, path, entry.dataset_id)
+        shape = TransformResult(artifact=path, books=Books(), schema=(), content_id="", profile={})
+        found[path] = release(world, entry, source, path, shape, rules, room(scratch, f"kept{number}"), work)[0]
+    return found
+
+
+def _records(precise: Stored, path: str, dataset_id: str) -> dict[str, Any]:
+    if path not in precise:
+        raise StepFailed(
+            f"The records {path} of the official version was made from are not here any more.",
+            expected="the sealed records of the base",
+            remedy=f"Run `kfm run {dataset_id}` without a window, so that they are fetched whole.",
+        )
+    return precise[path]
 
 
 def _own_part(work: "_Update", wal: "Wal", result: TransformResult) -> dict[str, Any]:
@@ -155,17 +200,25 @@ def _merge_rule(work: "_Update", base: str | None) -> str:
     return rule
 
 
-def _kept(world: World, dataset_id: str, base: str | None, private: bool) -> tuple[Stored, Stored]:
-    """The tables of the base version, and the records it was released from."""
+def precise_path(dataset_id: str, version_id: str) -> str:
+    """Where it is written down which sealed records a version was released from."""
+    return f"work/{dataset_id}/precise/{version_id}.json"
+
+
+def _kept(world: World, dataset_id: str, base: str | None) -> tuple[Stored, Stored]:
+    """The tables of the base version, and the records they were released from; a table nothing was released from is its own."""
     if base is None:
         return {}, {}
     facts = read_facts(world.data, dataset_id, base)
     kept = {path: {**a, "from": f"processed/{dataset_id}/{base}/{path}"} for path, a in facts["artifacts"].items()}
-    if not private:
-        return kept, {}
-    row = world.store.read(lambda tx: tx.runs.maker_of(dataset_id, base))
-    candidate = candidate_of(world, dataset_id, row.run_id) if row is not None else None
-    return kept, (candidate or {}).get("precise", {})
+    return kept, records_of_version(world, dataset_id, base, kept)
+
+
+def records_of_version(world: World, dataset_id: str, version_id: str, kept: Stored) -> Stored:
+    path = precise_path(dataset_id, version_id)
+    sealed: Stored = canonical.loads(world.data.read(path)) if world.data.exists(path) else {}
+    untouched = ids.digest(canonical.dumps([]))
+    return {p: a for p, a in kept.items() if a.get("release") == untouched} | sealed
 
 
 def _upserted(
@@ -198,7 +251,7 @@ def merge_tables(
         until=until or None,
         artifact=target.artifact,
     )
-    merged = world.merge(job, into, None)
+    merged = msgspec.structs.replace(world.merge(job, into, None), steps=())
     books = Books(
         read=result.books.read,
         written=result.books.written - merged.books.unchanged,
@@ -210,7 +263,14 @@ def merge_tables(
 
 
 def govern_job(
-    entry: DatasetEntry, table: Path, name: str, schema: tuple[Any, ...], rules: tuple[dict[str, Any], ...], digest: str
+    entry: DatasetEntry,
+    table: Path,
+    name: str,
+    schema: tuple[Any, ...],
+    rules: tuple[dict[str, Any], ...],
+    digest: str,
+    *,
+    released: bool = True,
 ) -> TransformJob:
     """The release of one table."""
     return TransformJob(
@@ -221,7 +281,7 @@ def govern_job(
         schema=schema,
         business_key=entry.business_key,
         location=entry.location,
-        release=entry.release,
+        release=entry.release if released else None,
         suppress=rules,
         artifact=name,
     )
@@ -242,4 +302,4 @@ def release(
     job = govern_job(entry, table, name, result.schema, rules, stored["digest"])
     released = world.transform(job, room(scratch, "released"), None)
     made = store_table(world, work, entry.dataset_id, scratch / "released" / name, seal=False, scratch=scratch, rows=released.rows)
-    return made, released
+    return {**made, "release": release_mark(entry)}, released

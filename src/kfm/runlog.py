@@ -118,6 +118,8 @@ class RunLog:
 
     def trace(self, call: dict[str, Any]) -> None:
         self._seq += 1
+        if self._withheld:
+            call = {k: v for k, v in call.items() if k != "size"}
         self._write("publisher_trace.jsonl", {"seq": self._seq, "ts": rfc3339(self._clock.now()), **call})
 
     def idempotency(self, state: Mapping[str, Any]) -> None:

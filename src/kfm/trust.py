@@ -271,7 +271,9 @@ def _bad_root(number: int, why: str) -> IntegrityError:
     )
 
 
-def _unfit_root(number: int, why: str, remedy: str = "Have its owner write a new version with `kfm keys renew`.") -> Denied:
+def _unfit_root(
+    number: int, why: str, remedy: str = "Restore the root file from a backup, or remove it and let its owner write that version again."
+) -> Denied:
     return Denied(
         f"root/{number:04}.json is not acceptable: {why}.", expected="distinct, sound keys and thresholds they meet", remedy=remedy
     )

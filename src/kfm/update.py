@@ -15,8 +15,8 @@ from kfm.claim import Decision, claim, failed_row, is_noop
 from kfm.clock import rfc3339
 from kfm.closing import close_log, idempotency_state
 from kfm.commitments import SEALED
-from kfm.connectors.base import InputFile, TransformJob, TransformResult
-from kfm.errors import Fenced, IntegrityError, KfmError, Quarantined, StepFailed
+from kfm.connectors.base import ConnectorFailed, InputFile, TransformJob, TransformResult
+from kfm.errors import Denied, Fenced, IntegrityError, KfmError, Quarantined, StepFailed
 from kfm.model import ids
 from kfm.model.ledger import LedgerRow, Token
 from kfm.model.plan import Plan, SourceRef, Step
@@ -146,16 +146,24 @@ class _Update:
         now = rfc3339(world.clock.now())
         wal, captured = self.wal, self.captured
         detail: dict[str, Any] = getattr(error, "detail", {})
+        code = getattr(error, "code", type(error).__name__)
+        told = error.happened
+        if self.private and isinstance(error, Quarantined | ConnectorFailed):  # what code or rows say about private records stays sealed
+            told, detail = f"refused by {code}; the details are sealed", {}
         if isinstance(error, Quarantined) and wal is not None and captured is not None:
             report = keep_capture(world, target, wal.run.run_id, captured.capture_id, error)
             error.remedy = f"{error.remedy} The report is data/{report}."
+        elif self.private and wal is not None and isinstance(error, ConnectorFailed):
+            keep_capture(world, target, wal.run.run_id, captured.capture_id if captured else "", error)
+        if told != error.happened:
+            error.remedy = f"`kfm explain run {target.dataset_id}` opens the report for you."
         if wal is not None:
             step = next((r.step_id for r in reversed(wal.records) if r.status == "IN_PROGRESS"), "transform")
-            wal.make("EXECUTE", step, "FAILED", {"error": error.happened, "code": getattr(error, "code", type(error).__name__)})
+            wal.make("EXECUTE", step, "FAILED", {"error": told, "code": code})
 
         def close(tx: Any) -> LedgerRow:
             tx.leases.check(self.token)
-            changes = {"state": "FAILED", "reason": error.happened, "ended_at": now, "error_count": 1, "latency_ms": self.elapsed_ms()}
+            changes = {"state": "FAILED", "reason": told, "ended_at": now, "error_count": 1, "latency_ms": self.elapsed_ms()}
             changes["rows_read"] = detail.get("read", 0)
             if wal is None:
                 row = failed_row(tx, world, target, captured, self.forced)
@@ -175,15 +183,15 @@ class _Update:
             return self.outcome("FENCED", str(fenced), exit_code=5)
         except (KfmError, OSError):
             self.release()
-            return self.outcome("FAILED", error.happened, exit_code=error.exit_code or 1, remedy=error.remedy)
+            return self.outcome("FAILED", told, exit_code=error.exit_code or 1, remedy=error.remedy)
         self.row = row
         with world.ended():
             if not self.log.run_id:
                 self.log.bind(row.run_id)
-            self._close_log("FAILED", error.happened, level="error", code=getattr(error, "code", type(error).__name__), remedy=error.remedy)
+            self._close_log("FAILED", told, level="error", code=code, remedy=error.remedy)
             finish(world, row.run_id)
         rows = {"rows_read": row.rows_read, "quarantined": detail.get("quarantined", 0)}
-        return self.outcome("FAILED", error.happened, exit_code=error.exit_code, remedy=error.remedy, **rows)
+        return self.outcome("FAILED", told, exit_code=error.exit_code, remedy=error.remedy, **rows)
 
     def _close_log(self, state: str, reason: str, level: str = "info", **fields: Any) -> None:
         target, captured = self.target, self.captured
@@ -288,6 +296,9 @@ class _Update:
             reason=decision.reason,
             names=decision.names,
             exit_code=decision.exit_code,
+            remedy={3: f"kfm explain deny {self.target.dataset_id}", 7: f"kfm review {decision.names.rpartition(' ')[2]}"}.get(
+                decision.exit_code, ""
+            ),
             version_id=head.version_id if head else None,
             generation=head.generation if head else None,
             partition=self.target.partition,
@@ -312,7 +323,7 @@ class _Update:
         yield "transform intended"
         self.log.say("input.validating", stage="validate", capture_id=captured.capture_id)
         out = room(scratch, "out")
-        result = world.transform(job, out, self._progress)
+        result = msgspec.structs.replace(world.transform(job, out, self._progress), steps=())  # only a release has steps to tell
         payload = self._store_part(wal, result, out, captured)
         yield "part stored"
         wal.done("EXECUTE", "transform", payload)
@@ -323,6 +334,7 @@ class _Update:
 
     def _progress(self, event: dict[str, Any]) -> None:
         if self.world.echo is not None:
+            event = {} if self.private else event
             self.world.echo({"event": "step.progress", "stage": "transform", "dataset_id": self.target.dataset_id, **event})
 
     def _kept_part(self, wal: Wal) -> TransformResult | None:
@@ -360,10 +372,17 @@ class _Update:
         render_raw(self.world.data, self.target.dataset_id, publisher.update_metadata)
 
     def _sealed(self, path: Path, scratch: Path) -> Path:
-        """`path` sealed with the key of this dataset."""
-        assert self.world.vaults is not None
+        """`path` sealed with the key of this dataset; a key that was lost is not quietly replaced."""
+        world, dataset_id = self.world, self.target.dataset_id
+        assert world.vaults is not None
+        if not world.vaults.has_key(dataset_id) and any(p.endswith(SEALED) for p in world.data.names(f"raw/{dataset_id}/captures")):
+            raise Denied(
+                f"keys/data/{dataset_id} is missing, and earlier captures were sealed with it.",
+                expected="the data key of this dataset",
+                remedy="Restore it with `kfm keys restore`; if it is gone for good, `kfm withdraw --erase` makes a clean start.",
+            )
         into = scratch / (path.name + SEALED)
-        self.world.vaults.seal(self.target.dataset_id, path, into)
+        world.vaults.seal(dataset_id, path, into)
         return into
 
     def _transform_job(self, captured: Captured) -> TransformJob:

@@ -15,11 +15,12 @@ from kfm.model.version import ATTESTATION, is_record
 from kfm.raw import parse_checksums
 from kfm.receipts import receipt_path
 from kfm.records import read_facts
+from kfm.release import suppress_rules
 from kfm.wal import check_chain
 from kfm.world import World
-from kfm.zones.base import hash_file
+from kfm.zones.base import Zone, hash_file
 
-__all__ = ["Verified", "verify_dataset", "verify_folder", "verify_workspace"]
+__all__ = ["Verified", "verify_dataset", "verify_folder", "verify_in_zone", "verify_workspace"]
 
 
 @dataclass
@@ -52,12 +53,27 @@ def verify_folder(folder: Path, found: Verified, name: str = "") -> None:
     for path, digest in listed.items():
         found.files += 1
         if not (folder / path).is_file():
-            found.wrong(f"{name}/{path}", "listed, but missing")
+            found.wrong(f"{name}/{path}", "listed, but missing", 3 if is_record(path) else 6)
         elif hash_file(folder / path).digest != digest:
             found.wrong(f"{name}/{path}", "its bytes do not match its digest")
     present = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} - {"checksums.sha256"}
     for path in sorted(present - set(listed)):
         found.wrong(f"{name}/{path}", "present, but not listed")
+
+
+def verify_in_zone(zone: Zone, folder: str, found: Verified) -> None:
+    """`verify_folder` through a zone, whatever it lies on."""
+    if not zone.exists(f"{folder}/checksums.sha256"):
+        found.wrong(folder, "checksums.sha256 is missing")
+        return
+    listed = parse_checksums(zone.read(f"{folder}/checksums.sha256"))
+    for path, digest in listed.items():
+        stored = zone.stat(f"{folder}/{path}")
+        if stored is None or stored.digest != digest:
+            found.wrong(f"{folder}/{path}", "listed, but missing" if stored is None else "its bytes do not match its digest")
+    present = {p.removeprefix(f"{folder}/") for p in zone.names(folder)} - {"checksums.sha256"}
+    for path in sorted(present - set(listed)):
+        found.wrong(f"{folder}/{path}", "present, but not listed")
 
 
 def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | None = None) -> None:
@@ -82,6 +98,7 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
 def _verify_channel(world: World, dataset_id: str, found: Verified) -> dict[str, GenerationPredicate]:
     channel, prev, number = world.channel(dataset_id), None, 1
     versions: dict[str, GenerationPredicate] = {}
+    sealed: list[GenerationPredicate] = []
     while world.data.exists(channel.path(number)):
         try:
             predicate = channel.predicate(number)
@@ -94,13 +111,18 @@ def _verify_channel(world: World, dataset_id: str, found: Verified) -> dict[str,
             break
         prev = ids.digest(world.data.read(channel.path(number)))
         if any(rule.get("erased") for rule in predicate.suppress):
-            versions = {}  # their bytes were destroyed, and the generation says by whose authority
+            versions, sealed = {}, []  # their bytes were destroyed, and the generation says by whose authority
         if predicate.version_id is not None:
             if predicate.kind == "promote":
-                _verify_receipt(world, dataset_id, predicate, found)
+                sealed.append(predicate)
                 versions[predicate.version_id] = predicate
             versions.setdefault(predicate.version_id, predicate)
         number += 1
+    for predicate in sealed:
+        _verify_receipt(world, dataset_id, predicate, found)
+    known = world.store.read(lambda tx: tx.index.last_generation(dataset_id))
+    if known is not None and number <= known.generation and not found.problems:
+        found.wrong(channel.path(number), "it is missing, and the store knows it")
     files = list(world.data.names(f"catalog/channels/{dataset_id}"))
     if len(files) != number - 1 and not any(p["where"].startswith("catalog/channels") for p in found.problems):
         found.wrong(f"catalog/channels/{dataset_id}", "a generation is missing in the middle")
@@ -149,7 +171,18 @@ def _decoded(raw: bytes) -> dict[str, Any] | None:
 
 
 def _verify_work(world: World, dataset_id: str, found: Verified) -> None:
-    """Archived journals by their hash chains, parts by their names, raw indexes by what they list."""
+    """Archived journals by their hash chains, parts by their names, raw indexes by what they list, rules by what was signed."""
+    head = world.store.read(lambda tx: tx.index.last_generation(dataset_id))
+    try:
+        suppress_rules(world, dataset_id, head.suppressed if head is not None else {})
+    except KfmError as error:
+        found.wrong(f"work/{dataset_id}/withdrawals", error.happened)
+    precise = f"work/{dataset_id}/precise/{head.version_id if head is not None else None}.json"
+    for stored in (_decoded(world.data.read(precise)) or {}).values() if world.data.exists(precise) else ():
+        if not world.data.exists(stored["from"]):
+            found.wrong(stored["from"], "the sealed records the official version was released from are missing", 3)
+        elif world.vaults is not None and not world.vaults.has_key(dataset_id):
+            found.wrong(f"keys/data/{dataset_id}", "the key of the sealed records is missing", 3)
     for path in world.data.names(f"work/{dataset_id}"):
         if path.endswith("/wal.jsonl"):
             found.files += 1

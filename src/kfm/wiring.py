@@ -98,14 +98,27 @@ class Workspace:
         """Whether something was captured or published here."""
         return any((self.data / "catalog" / "channels").glob("*/*.json")) or any((self.data / "work").glob("*/runs/*/run_record.json"))
 
+    def _readable(self, dataset_id: str) -> DatasetEntry | None:
+        try:
+            return self.entry(dataset_id)
+        except UsageError:
+            return None
+
     def require(self, dataset_id: str) -> DatasetEntry:
         """The entry of a registered dataset; an unregistered one is refused with the nearest name."""
         entry = self.entry(dataset_id)
         if entry is None:
             import difflib
 
-            near = difflib.get_close_matches(dataset_id, self.registered(), 1)
-            hint = f"Did you mean `{near[0]}`?" if near else "Register it with `kfm dataset new`; `kfm dataset list` shows what there is."
+            renamed = [n for n in self.registered() if dataset_id in getattr(self._readable(n), "aliases", ())]
+            near = renamed or difflib.get_close_matches(dataset_id, self.registered(), 1)
+            hint = (
+                f"It is called `{renamed[0]}` now."
+                if renamed
+                else f"Did you mean `{near[0]}`?"
+                if near
+                else "Register it with `kfm dataset new`; `kfm dataset list` shows what there is."
+            )
             raise UsageError(f"There is no dataset {dataset_id}.", expected=f"data/registry/{dataset_id}.yml", remedy=hint)
         return entry
 
@@ -441,6 +454,7 @@ def _dry(world: World, dataset_id: str) -> Iterator[World]:
             data=data,
             root=root,
             publisher=NoopPublisher(data),
+            vaults=Vaults(_local(world.root).root / "keys" / "data", temp / "keys"),
             marks={"dry_run": True},
             new_run_id=lambda: run_id,
             heart=None,
@@ -493,8 +507,10 @@ def resumed_target(workspace: Workspace, row: LedgerRow, plan: Mapping[str, Any]
     spec = plan.get("spec") or {}
     try:
         entry = msgspec.convert(spec["registry"], DatasetEntry)
-        source = msgspec.structs.replace(entry.source, url=spec["sources"][0]["url"])
         base = targets_of(workspace, row.dataset_id)[0]
+        if msgspec.structs.replace(base.entry, source=entry.source) != entry:
+            raise KeyError  # the registry says something else now
+        source = entry.source if entry.source.kind == "join" else msgspec.structs.replace(entry.source, url=spec["sources"][0]["url"])
         target = replace(
             base,
             entry=msgspec.structs.replace(entry, source=source),

@@ -10,7 +10,9 @@ import pytest
 
 from kfm.attest import KeyFolder
 from kfm.cli import COMMANDS
+from kfm.proposal import run_of, sign_off
 from kfm.sample_upstream import SampleUpstream
+from kfm.wiring import open_workspace, open_world
 from tests.conftest import Said, tree
 from tests.integration.upstream import Upstream
 
@@ -72,7 +74,7 @@ def steward(kfm: Kfm) -> str:
         ("sensitivity: public\n", "sensitivity: sensitive-location\n", "labels.obligation"),
         ("sensitivity: public\n", "sensitivity: restricted\n", "labels.obligation"),
         ("policy_label: public\n", "policy_label: restricted\n", "labels.obligation"),
-        ("policy_label: public\n", "policy_label: public\ncare_label: Restricted / By Request\n", "labels.obligation"),
+        ("policy_label: public\n", "policy_label: public\ncare_label: Restricted / By Request\n", "labels.grant"),
         ("sensitivity: public\n", "sensitivity: public\nretired: replaced\n", "registry.retired"),
     ],
 )
@@ -213,7 +215,7 @@ def change_link(ws: Path) -> None:
     [
         (lambda ws: next((ws / "receipts").rglob("*.json")).unlink(), 3, "receipts.missing"),
         (lambda ws: (version_folder(ws) / "extra.txt").write_text("x"), 6, "integrity.extra"),
-        (lambda ws: (version_folder(ws) / "attestation.json").unlink(), 6, "attestation.missing"),
+        (lambda ws: (version_folder(ws) / "attestation.json").unlink(), 3, "attestation.missing"),
         (lambda ws: (ws / "data" / "catalog" / "dcat" / f"{QUAKES}.json").unlink(), 3, "catalog.missing"),
         (lambda ws: collection(ws).unlink(), 3, "catalog.missing"),
         (lambda ws: shutil.rmtree(ws / "data" / "catalog" / "prov"), 3, "catalog.missing"),
@@ -459,3 +461,93 @@ def test_a_column_that_goes_away_needs_a_person_and_a_new_one_does_not(kfm: Kfm,
         assert kfm("run", "trees").code == 7
         up.files["/trees.csv"] = b"id,kind,height\n1,oak,tall\n2,elm,4\n"
         assert kfm("run", "trees").code == 7
+
+
+# ---- what reviewers broke --------------------------------------------------------------------------------------------
+def test_a_denial_that_may_have_passed_is_asked_again(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    """A root that ran out, a policy that was lost: once mended, the plain run publishes."""
+    KeyFolder(ws / "keys").renew(years=-1)
+    assert kfm("run", QUAKES).code == 3
+    assert kfm("keys", "renew").code == 0 and kfm("run", QUAKES).code == 0
+    rules = (ws / "policy" / "promotion.rego").read_text()
+    (ws / "policy" / "promotion.rego").write_text("package kfm.promotion\n\nallow if {")
+    sample.control(QUAKES, revision=1)
+    assert kfm("run", QUAKES).code == 3
+    (ws / "policy" / "promotion.rego").write_text(rules)
+    assert kfm("run", QUAKES).code == 0
+
+
+def test_a_proposal_denied_under_another_policy_passes_under_the_old_one(kfm: Kfm, ws: Path, steward: str) -> None:
+    number = proposed(kfm, ws)
+    (ws / "policy" / "house.rego").write_text('package kfm.promotion\n\ndeny contains {"code": "house", "message": "m", "remedy": "r"}\n')
+    assert kfm("approve", str(number), "--key", steward).code == 0 and kfm("promote", str(number)).code == 3
+    (ws / "policy" / "house.rego").unlink()
+    said = kfm("run", QUAKES, "--json")
+    assert said.code == 7, "proposed again"
+
+
+def test_an_edited_registry_ends_a_waiting_proposal(kfm: Kfm, ws: Path, steward: str) -> None:
+    number = proposed(kfm, ws)
+    assert kfm("approve", str(number), "--key", steward).code == 0
+    edit(ws, "licence: CC0-1.0", "licence: CC-BY-NC-4.0")
+    assert kfm("promote", str(number)).code == 3 and official(ws) == {}
+    assert kfm("run", QUAKES).code == 7 and official(ws) == {}
+
+
+def test_propose_promotes_nothing_that_waits(kfm: Kfm, ws: Path, sample: SampleUpstream, steward: str) -> None:
+    number = proposed(kfm, ws)
+    assert kfm("approve", str(number), "--key", steward).code == 0
+    sample.control(QUAKES, revision=1)
+    assert kfm("propose", QUAKES).code == 7 and official(ws) == {}
+
+
+def test_what_waits_for_a_person_is_not_interrupted_work(kfm: Kfm, ws: Path) -> None:
+    number = proposed(kfm, ws)
+    assert kfm("doctor").code == 0 and kfm("resume").code == 0
+    assert [p["proposal"] for p in kfm("review", "--json").json["proposals"]] == [number]
+
+
+def test_a_dry_run_makes_no_key(kfm: Kfm, ws: Path) -> None:
+    edit(ws, "sensitivity: public", "sensitivity: aggregate-only")
+    before = tree(ws / "keys")
+    assert kfm("run", QUAKES, "--dry-run").code == 3 and tree(ws / "keys") == before
+
+
+def test_a_lost_generation_and_a_changed_catalog_are_found_and_mended(kfm: Kfm, ws: Path) -> None:
+    assert kfm("run", QUAKES).code == 0
+    dcat = ws / "data" / "catalog" / "dcat" / f"{QUAKES}.json"
+    whole = dcat.read_bytes()
+    dcat.write_bytes(whole.replace(b"CC0-1.0", b"MIT"))
+    collection(ws).unlink()
+    assert kfm("gates", QUAKES).code == 3 and kfm("doctor").code == 1
+    assert kfm("doctor", "--fix").code == 0 and dcat.read_bytes() == whole and kfm("gates", QUAKES).code == 0
+    next((ws / "data" / "catalog" / "channels" / QUAKES).iterdir()).unlink()
+    assert kfm("verify").code == 6
+
+
+def test_a_signed_no_stands_even_if_the_ledger_never_heard_of_it(kfm: Kfm, ws: Path, steward: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = proposed(kfm, ws)
+    kfm("keys", "new", "--name", "M. Reyes", "--role", "approver")
+    with open_world(open_workspace(ws)) as world:
+        row = run_of(world, number)
+        sign_off(world, row, world.keys.person(steward), "no", "reject")
+    assert kfm("approve", str(number), "--key", "M. Reyes").code == 0
+    said = kfm("promote", str(number), "--json")
+    assert said.code == 3 and "approval.rejected" in [r["code"] for r in said.json["reasons"]] and official(ws) == {}
+
+
+def test_an_approver_needs_no_builder_key(kfm: Kfm, ws: Path, steward: str) -> None:
+    number = proposed(kfm, ws)
+    (builder,) = (ws / "keys").glob("*.key")
+    aside = builder.rename(ws / "away.key")
+    assert kfm("approve", str(number), "--key", steward).code == 0 and kfm("review", str(number)).code == 0
+    aside.rename(builder)
+    assert kfm("promote", str(number)).code == 0
+
+
+def test_a_capture_people_relied_on_must_still_be_there(kfm: Kfm, ws: Path, steward: str) -> None:
+    number = proposed(kfm, ws)
+    assert kfm("approve", str(number), "--key", steward).code == 0
+    (capture,) = (ws / "data" / "raw" / QUAKES / "captures").glob("*/source.geojson")
+    capture.unlink()
+    assert kfm("promote", str(number)).code == 3 and official(ws) == {}

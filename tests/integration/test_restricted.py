@@ -13,7 +13,9 @@ import h3
 import pyarrow.parquet as pq
 import pytest
 
+from kfm.grants import Grant, write_grant
 from kfm.leak import compare
+from kfm.wiring import open_workspace, open_world
 from tests.conftest import Said, tree
 from tests.integration.upstream import Upstream
 
@@ -236,10 +238,12 @@ def test_restricted_data_needs_both_steps_and_a_grant(kfm: Kfm, ws: Path, up: Up
         "A steward's grant to publish is needed, and there is none."
     ]
     kfm("keys", "new", "--name", "T. Elder", "--role", "approver")
-    assert kfm("grant", SITES, "--to", "County", "--purpose", "publish", "--expires", "2001-01-01", "--key", "T. Elder").code == 0
-    assert kfm("run", SITES, "--force", "--reason", "grant").code == 3, "it expired"
+    with open_world(open_workspace(ws)) as world:
+        late = Grant(dataset_id=SITES, person="County", purpose="publish", steward="T. Elder", expires="2001-01-01T00:00:00Z")
+        write_grant(world, late, world.keys.person("T. Elder"))
+    assert kfm("run", SITES).code == 3, "it expired"
     assert kfm("grant", SITES, "--to", "County", "--purpose", "publish", "--expires", "2099-01-01", "--key", "T. Elder").code == 0
-    assert kfm("run", SITES, "--force", "--reason", "grant").code == 0
+    assert kfm("run", SITES).code == 0, "the remedy clears it"
     bands = set(table(ws, version_of(kfm)).column("records").to_pylist())
     assert bands <= {"5 to 9", "10 to 24", "25 or more"}
 
@@ -327,7 +331,10 @@ def test_a_whole_withdrawal_stops_serving(kfm: Kfm, ws: Path, up: Upstream, tree
     assert kfm("withdraw", trees, "--reason", "licence revoked").code == 0
     assert version_of(kfm, trees) is None
     assert next(d for d in kfm("status", "--json").json["datasets"] if d["dataset_id"] == trees)["state"] == "withdrawn"
-    assert kfm("get", trees).code == 2 and kfm("run", trees).code == 0 and version_of(kfm, trees) is None
+    assert kfm("get", trees).code == 3 and kfm("run", trees).code == 0 and version_of(kfm, trees) is None
+    assert kfm("run", trees, "--force", "--reason", "please").code == 3 and version_of(kfm, trees) is None
+    up.files["/trees.csv"] = tree_rows(30)
+    assert kfm("run", trees).code == 0 and version_of(kfm, trees) is None, "whatever comes under that name stays out"
     assert kfm("run", trees, "--force", "--reason", "please").code == 3 and version_of(kfm, trees) is None
 
 
@@ -345,3 +352,134 @@ def test_erasure_leaves_authority_date_and_commitment(kfm: Kfm, ws: Path, up: Up
     assert kfm("verify").code == 0, kfm("verify").out
     up.files[f"/{SITES}.geojson"] = body(sites(480))
     assert kfm("run", SITES).code == 0 and kfm("verify").code == 0
+
+
+# ---- what reviewers broke --------------------------------------------------------------------------------------------
+def change(ws: Path, old: str, new: str, name: str = SITES) -> None:
+    path = ws / "data" / "registry" / f"{name}.yml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def test_a_candidate_released_by_older_rules_is_not_promoted(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    up.files[f"/{SITES}.geojson"] = body(sites())
+    register(ws, up, more=RELEASE + "\napprovals: 1")
+    assert kfm("run", SITES).code == 7
+    kfm("keys", "new", "--name", "R. Stone", "--role", "approver")
+    assert kfm("approve", "1", "--key", "R. Stone").code == 0
+    change(ws, "h3_resolution: 5", "h3_resolution: 4")
+    assert kfm("gates", "proposal/1").code == 3
+    assert kfm("promote", "1").code == 3 and version_of(kfm) is None
+    assert kfm("run", SITES).code == 7 and version_of(kfm) is None
+
+
+def test_an_official_version_under_older_rules_is_judged_so(kfm: Kfm, ws: Path, released: bytes) -> None:
+    change(ws, "h3_resolution: 5", "h3_resolution: 4")
+    said = kfm("gates", SITES, "--json")
+    assert said.code == 3 and "labels.release" in [r["code"] for v in said.json["verdicts"] for r in v.get("reasons", [])]
+
+
+def test_nobody_goes_back_to_exact_places(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    up.files[f"/{SITES}.geojson"] = body(sites())
+    register(ws, up, sensitivity="public", more="")
+    change(ws, "care_label: Generalised only\n", "")
+    assert kfm("run", SITES).code == 0
+    exact = version_of(kfm)
+    register(ws, up, more=RELEASE)
+    said = kfm("run", SITES, "--json")
+    assert said.code == 7, said
+    kfm("keys", "new", "--name", "R. Stone", "--role", "approver")
+    kfm("approve", str(said.json["runs"][0]["proposal"]), "--key", "R. Stone")
+    assert kfm("promote", SITES).code == 0 and version_of(kfm) != exact
+    assert kfm("rollback", SITES, "--reason", "x").code == 3 and version_of(kfm) != exact
+
+
+def test_a_damaged_or_planted_version_folder_is_not_published(kfm: Kfm, ws: Path, up: Upstream, trees: str) -> None:
+    first = version_of(kfm, trees)
+    up.files["/trees.csv"] = tree_rows(41)
+    assert kfm("run", trees).code == 0
+    folder = ws / "data" / "processed" / trees / str(first)
+    (folder / "planted.txt").write_text("x")
+    up.files["/trees.csv"] = tree_rows(40)
+    assert kfm("run", trees).code == 6 and version_of(kfm, trees) != first
+    assert kfm("rollback", trees, "--to", str(first), "--reason", "x").code == 6
+    (folder / "planted.txt").unlink()
+    assert kfm("run", trees).code == 0 and version_of(kfm, trees) == first
+
+
+def test_two_withdrawals_keep_both_rules(kfm: Kfm, ws: Path, up: Upstream, trees: str) -> None:
+    for record in ("id=t1", "id=t2"):
+        assert kfm("withdraw", trees, "--record", record, "--reason", "asked").code == 0
+    up.files["/trees.csv"] = tree_rows(42)
+    assert kfm("run", trees).code == 0 and {"t1", "t2"} & set(ids_of(kfm, ws)) == set() and len(ids_of(kfm, ws)) == 40
+    assert kfm("gates", trees).code == 0
+
+
+def test_two_withdrawals_of_private_records(kfm: Kfm, ws: Path, up: Upstream, released: bytes) -> None:
+    for record in ("site_no=14XX0001", "site_no=14XX0002"):
+        assert kfm("withdraw", SITES, "--record", record, "--reason", "asked").code == 0
+    assert kfm("gates", SITES).code == 0 and kfm("verify").code == 0
+    assert set(table(ws, version_of(kfm)).schema.names) == {"h3_cell", "period", "geometry"}
+
+
+def test_a_withdrawal_under_weaker_rules_shows_nothing(kfm: Kfm, ws: Path, up: Upstream, released: bytes) -> None:
+    change(ws, RELEASE, "")
+    assert kfm("withdraw", SITES, "--record", "site_no=14XX0007", "--reason", "asked").code == 0
+    assert version_of(kfm) is None, "what is left may not be shown, so nothing is"
+
+
+def test_a_join_never_sees_what_its_inputs_withdrew_or_only_proposed(kfm: Kfm, ws: Path, up: Upstream, trees: str) -> None:
+    up.files["/kinds.csv"] = b"id,colour\n" + b"".join(b"t%d,green\n" % n for n in range(60))
+    (ws / "data" / "registry" / "kinds.yml").write_text(
+        "dataset_id: kinds\ntitle: Kinds\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\n"
+        f"source: {{url: '{up.url}/kinds.csv', format: csv}}\nbusiness_key: [id]\n"
+    )
+    (ws / "data" / "registry" / "both.yml").write_text(
+        "dataset_id: both\ntitle: Both\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\n"
+        "source: {kind: join, format: parquet, datasets: [trees, kinds], join_on: [id]}\n"
+    )
+
+    def joined() -> set[str]:
+        return set(table(ws, version_of(kfm, "both"), "both").column("id").to_pylist())
+
+    assert kfm("run", "kinds").code == 0 and kfm("run", "both").code == 0 and "t3" in joined()
+    assert kfm("withdraw", trees, "--record", "id=t3", "--reason", "asked").code == 0
+    assert kfm("run", "both").code == 0 and "t3" not in joined()
+    with (ws / "data" / "registry" / "trees.yml").open("a") as file:
+        file.write("approvals: 1\n")
+    up.files["/trees.csv"] = tree_rows(50)
+    assert kfm("run", trees).code == 7 and kfm("run", "both").code == 0 and "t45" not in joined()
+    assert kfm("withdraw", trees, "--reason", "all of it").code == 0
+    assert kfm("run", "both", "--force", "--reason", "x").code == 3
+
+
+def test_a_private_failure_tells_no_value(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    features = sites(30)
+    features.append({**features[4], "geometry": features[5]["geometry"]})
+    up.files[f"/{SITES}.geojson"] = body(features)
+    register(ws, up)
+    said = kfm("run", SITES, "--json")
+    everything = said.out + said.err + "".join(p.read_text() for p in (ws / "receipts").rglob("*.json")) + kfm("status", "--json").out
+    assert said.code == 1 and "14XX0004" not in everything and "Hidden Mound" not in everything
+    for path in (ws / "data" / "work").rglob("*"):
+        assert not path.is_file() or b"14XX0004" not in path.read_bytes(), path
+    assert "14XX0004" in kfm("explain", "run", SITES).out, "the operator may ask"
+
+
+def test_a_window_keeps_the_records_a_private_version_was_made_from(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    def rows(first: int, last: int) -> bytes:
+        lines = [f"s{n},{38 + n % 3 / 100},{-98 - n % 4 / 100},kind{n % 2},2024-01-{1 + n % 28:02}T00:00:00Z" for n in range(first, last)]
+        return ("site,lat,lon,kind,seen\n" + "\n".join(lines) + "\n").encode()
+
+    up.files["/pits.csv"] = rows(0, 120)
+    (ws / "data" / "registry" / "pits.yml").write_text(
+        "dataset_id: pits\ntitle: Pits\nlicence: CC0-1.0\nsensitivity: sensitive-location\npolicy_label: sensitive-location\n"
+        f"source: {{url: '{up.url}/pits.csv', format: csv, time_column: seen}}\nbusiness_key: [site]\n"
+        "release: {h3_resolution: 5, withhold: [site, seen], aggregate: {by: [kind]}}\n"
+    )
+    assert kfm("run", "pits").code == 0
+    before = table(ws, version_of(kfm, "pits"), "pits").to_pylist()
+    assert kfm("withdraw", "pits", "--record", "site=s3", "--reason", "asked").code == 0
+    assert kfm("run", "pits", "--since", "2024-01-05T00:00:00Z", "--until", "2024-01-06T00:00:00Z").code == 0
+    assert table(ws, version_of(kfm, "pits"), "pits").to_pylist() == before, "nothing is lost: the bands are the same"
+    assert kfm("verify").code == 0

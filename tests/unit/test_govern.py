@@ -323,7 +323,16 @@ def test_without_a_release_the_rest_passes_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "type_", "values", "wanted", "left"),
     [
-        ("v", pa.string(), ["a", "A", None, "a "], "a", ["A", None, "a "]),
+        ("v", pa.string(), ["a", "A", None, "a ", "b", "a a"], "a", [None, "b", "a a"]),
+        (
+            "v",
+            pa.string(),
+            [" KS2254257 ", "ks2254257", "KS22\u200b54257", "\ufeffＫＳ2254257\u00a0", "KS2254258"],
+            "KS2254257",
+            ["KS2254258"],
+        ),
+        ("v", pa.string(), ["Stra\u00dfe", "Cafe\u0301", "STRASSE"], "strasse", ["Cafe\u0301"]),
+        ("v", pa.string(), ["Caf\u00e9", "Cafe\u200d\u0301", "Cafe"], " CAFE\u0301\u200b", ["Cafe"]),
         ("v", pa.string(), ["7", "007", "7.0"], 7, ["007", "7.0"]),
         ("v", pa.string(), ["a", None, ""], None, ["a", ""]),
         ("v", pa.int64(), [7, 8, None], "7", [8, None]),

@@ -114,6 +114,15 @@ def test_what_cannot_be_joined_is_refused(tmp_path: Path, tables: Any, on: tuple
     assert said in refused(tmp_path, *tables, on=on).happened
 
 
+def test_no_two_columns_ever_share_a_name(tmp_path: Path) -> None:
+    first = pa.table({"k": ["a"], "n": [1], "more_n": [2]})
+    assert "more_n" in refused(tmp_path, first, pa.table({"k": ["a"], "v": [1]}), pa.table({"k": ["a"], "n": [3]}), on=("k",)).happened
+    twice = pa.table([pa.array(["a"]), pa.array([1]), pa.array([2])], names=["k", "v", "v"])
+    assert "'v'" in refused(tmp_path, first, twice, on=("k",)).happened
+    result = joined(tmp_path, first.drop_columns("more_n"), pa.table({"k": ["a"], "n": [2]}), pa.table({"k": ["a"], "n": [3]}), on=("k",))
+    assert [c.name for c in result.schema] == ["k", "n", "counties_n", "more_n"] and rows(tmp_path) == [("a", 1, 2, 3)]
+
+
 def test_the_child_gives_the_same_bytes(tmp_path: Path) -> None:
     results = [joined(tmp_path / name, SITES, COUNTIES, run=run) for name, run in (("inline", run_inline), ("child", run_transform))]
     assert results[0] == results[1]

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,10 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def shape_of(text: str) -> str:
+    return re.sub("[A-Z]", "A", re.sub("[a-z]", "a", re.sub("[0-9]", "0", text)))
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_twin_of_csv_differs_in_everything_hidden_and_in_nothing_else(tmp_path: Path, seed: int) -> None:
     source = written(tmp_path / "raw", {"a.csv": as_csv([site(n, kind=f"public {n}") for n in range(12)])})
@@ -161,7 +166,11 @@ def test_a_twin_of_csv_differs_in_everything_hidden_and_in_nothing_else(tmp_path
     before, after = ({r["kind"]: r for r in rows_of(folder / "a.csv")} for folder in (source, tmp_path / "twin"))
     assert list(before) != list(after) and sorted(before) == sorted(after), "the order changes, public values do not"
     for hidden in ("site_id", "keeper"):
-        assert sorted(r[hidden] for r in after.values()) == sorted(r[hidden] for r in before.values())
+        one, two = (sorted(r[hidden] for r in side.values()) for side in (before, after))
+        if seed % 3:
+            assert one == two
+        else:
+            assert not set(one) & set(two) and sorted(map(shape_of, one)) == sorted(map(shape_of, two))
     for name, old in before.items():
         new = after[name]
         assert all(old[column] != new[column] for column in ("site_id", "keeper", "lat", "lon"))
@@ -374,6 +383,54 @@ def test_what_was_withdrawn_is_the_same_in_a_twin(tmp_path: Path, rule: dict[str
     assert len(pq.read_table(io.BytesIO(less))) < len(pq.read_table(io.BytesIO(full))) == len(SITES)
 
 
+def column(folder: Path, name: str) -> list[str]:
+    return [r[name] for r in rows_of(folder / "a.csv")]
+
+
+def test_every_third_twin_has_texts_of_its_own(tmp_path: Path) -> None:
+    names = ["Ann Lee-7", "Ann Lee-7", "ÉVA 12", "ab", "ab", "", "--", "x1"]
+    rows = [f"{n},{names[n % 8]},{names[n % 8]},{n % 3},2020-01-0{n % 9 + 1},{'true' if n % 2 else 'false'}" for n in range(16)]
+    text = "\n".join(["id,name,again,count,day,flag", *rows, ""])
+    schema = tuple(Column(name=n, type=t) for n, t in (  # type: ignore[arg-type]
+        ("id", "string"), ("name", "string"), ("again", "string"), ("count", "integer"), ("day", "date"), ("flag", "boolean")))  # fmt: skip
+    source = written(tmp_path / "raw", {"a.csv": text})
+    release = Release(withhold=("id", "name", "again", "count", "day", "flag"), aggregate=Aggregate(), min_records=1)
+    for told in ((), schema):
+        twin_of(source, tmp_path / f"twin-{len(told)}", "csv", seed=3, release=release, schema=told, business_key=("id",))
+        after = tmp_path / f"twin-{len(told)}"
+        assert column(after, "name") == column(after, "again"), "what was equal stays equal, in other columns too"
+        before, found = set(names) - {"", "--"}, set(column(after, "name"))
+        assert {"", "--"} <= found and not before & found and len(found) == len(set(names))
+        assert sorted(map(shape_of, found)) == sorted(map(shape_of, {n.replace("É", "E") for n in names}))
+        assert len(set(column(after, "id"))) == 16 and set(column(after, "id")) != {str(n) for n in range(16)}, "a key stays a key"
+        for plain in ("count", "flag", "day"):
+            assert sorted(column(after, plain)) == sorted(column(source, plain)), "numbers, dates and the like are handed round"
+
+
+def test_a_text_that_is_named_by_a_withdrawal_is_not_made_up(tmp_path: Path) -> None:
+    source = written(tmp_path / "raw", {"a.csv": "id,kind\nA,well\nB,well\n"})
+    gone = tuple({"records": {"id": f" {letter} ".lower()}} for letter in "CDEFGHIJKLMNOPQRSTUVWX")
+    release = Release(withhold=("id",))
+    twin_of(source, tmp_path / "twin", "csv", seed=3, release=release, suppress=gone)
+    assert set(column(tmp_path / "twin", "id")) == {"Y", "Z"}
+    twin_of(source, tmp_path / "less", "csv", seed=3, release=release, suppress=(*gone, {"records": {"id": "a\u200b"}}))
+    assert "A" in column(tmp_path / "less", "id"), "and one that a withdrawal finds stays where it is"
+
+
+def test_records_outside_the_window_keep_their_values_among_them(tmp_path: Path) -> None:
+    days = ["2020-01-01", "2020-01-02", "2020-02-01", "2020-02-02", "2020-02-03", ""]
+    text = "\n".join(["id,day,kind", *(f"K{n},{day},public {n}" for n, day in enumerate(days)), ""])
+    source = written(tmp_path / "raw", {"a.csv": text})
+    window = {"time_column": "day", "since": "2020-02-01T00:00:00Z", "until": "2020-02-03T00:00:00Z"}
+    for seed in range(1, 12):
+        twin_of(source, tmp_path / str(seed), "csv", seed=seed, release=Release(withhold=("id",)), business_key=("id",), **window)
+        found = {r["kind"]: r["id"] for r in rows_of(tmp_path / str(seed) / "a.csv")}
+        inside = {found["public 2"], found["public 3"]}
+        assert inside == {"K2", "K3"} if seed % 3 else len(set(found.values())) == 6
+        assert found["public 2"] != "K2"
+        assert set(found.values()) - inside == {"K0", "K1", "K4", "K5"} if seed % 3 else True
+
+
 LEAKS = {
     "coarse place": 'row["hint"] = str(round(float(row["lat"]), 3))',
     "identifier": 'row["hint"] = "see " + row["site_id"]',
@@ -392,6 +449,23 @@ def test_a_leak_through_connector_code_shows(tmp_path: Path, leak: str) -> None:
     for seed in SEEDS:
         twin_of(source, tmp_path / f"twin-{seed}", "csv", seed=seed, release=RELEASE)
         assert released(tmp_path / f"twin-{seed}", tmp_path / f"work-{seed}", "csv", **options) != original
+
+
+ALL = {
+    "sorted": "'; '.join(sorted(r['keeper'] for r in rows))",
+    "digest": "hashlib.sha256(''.join(sorted(r['site_id'] for r in rows)).encode()).hexdigest()",
+}
+
+
+@pytest.mark.parametrize("hint", ALL.values(), ids=ALL)
+def test_a_leak_of_all_hidden_values_at_once_shows(tmp_path: Path, hint: str) -> None:
+    code = f"import hashlib\n\ndef transform(ctx, rows):\n    rows = list(rows)\n    hint = {hint}\n"
+    (tmp_path / "connector.py").write_text(code + "    yield from ({**row, 'hint': hint} for row in rows)\n")
+    source = written(tmp_path / "raw", {"a.csv": as_csv(SITES)})
+    options: dict[str, Any] = {"release": RELEASE, "connector": str(tmp_path / "connector.py"), "business_key": ("site_id",)}
+    original = released(source, tmp_path / "one", "csv", **options)
+    twin_of(source, tmp_path / "twin", "csv", seed=3, release=RELEASE, business_key=("site_id",))
+    assert released(tmp_path / "twin", tmp_path / "work", "csv", **options) != original
 
 
 def test_a_twin_needs_a_release(tmp_path: Path) -> None:

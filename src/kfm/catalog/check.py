@@ -17,7 +17,7 @@ __all__ = ["Finding", "check_records"]
 
 Finding = tuple[str, str, str]  # code, message, remedy
 AGAIN = "Run `kfm doctor --fix`: it renders the catalogs again."
-RESTORE = "Restore the file from a backup, or promote the dataset again."
+RESTORE = "Run `kfm doctor --fix`: it renders the catalogs again; `kfm verify` names a version that is gone."
 REMOVE = "Run `kfm doctor --fix`: it removes what no longer belongs to the dataset."
 Digits = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,16}$")]
 

@@ -7,6 +7,7 @@ from typing import Any
 from kfm.cli.call import Parser, again, emit
 from kfm.errors import Denied, UsageError
 from kfm.proposal import approve, run_of
+from kfm.ref import proposal_number
 from kfm.wiring import Workspace, open_workspace, open_world
 
 __all__ = ["configure", "main", "signer_of"]
@@ -33,22 +34,22 @@ def signer_of(world: Any, workspace: Workspace, named: str | None) -> Any:
 
 
 def main(args: Any) -> int:
-    workspace = open_workspace(args.workspace)
+    number, workspace = proposal_number(args.number), open_workspace(args.workspace)
     with open_world(workspace) as world:
-        row = run_of(world, int(args.number.removeprefix("proposal/")))
+        row = run_of(world, number)
         wanted = (args.digest or "").removeprefix("sha256:").removeprefix("v").lower()
         if args.digest and (len(wanted) < 8 or not str(row.version_digest).startswith(wanted)):
             raise Denied(
-                f"Proposal {args.number} is {row.version_digest}, not {args.digest}.",
+                f"Proposal {number} is {row.version_digest}, not {args.digest}.",
                 expected="the digest of what you looked at",
-                remedy=f"`kfm review {args.number}` shows what is proposed now.",
+                remedy=f"`kfm review {number}` shows what is proposed now.",
             )
         signer = signer_of(world, workspace, args.key)
         valid, needed = approve(world, row, signer, args.reason)
     if args.json:
-        emit({"status": "approved", "proposal": int(args.number), "by": signer.name, "approvals": valid, "needed": needed})
+        emit({"status": "approved", "proposal": number, "by": signer.name, "approvals": valid, "needed": needed})
         return 0
-    print(f"{signer.name} approved proposal {args.number} of {row.dataset_id}: {valid} of {needed}")
+    print(f"{signer.name} approved proposal {number} of {row.dataset_id}: {valid} of {needed}")
     if valid >= needed:
-        print(f"\nNext  {again(args, f'promote {args.number}')}")
+        print(f"\nNext  {again(args, f'promote {number}')}")
     return 0

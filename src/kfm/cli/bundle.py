@@ -9,7 +9,7 @@ from kfm.bundle import bundle, verify_bundle
 from kfm.cli.call import Parser, emit
 from kfm.cli.witness import read_witness
 from kfm.errors import Denied, IntegrityError, UsageError
-from kfm.ref import resolve
+from kfm.ref import dataset_of, resolve
 from kfm.wiring import open_workspace, open_world
 from kfm.zones.base import hash_file
 
@@ -37,8 +37,8 @@ def main(args: Any) -> int:
     temp = args.output.with_name(f".{args.output.name}.{os.getpid()}.part")
     try:
         with open_world(workspace) as world:
-            if not world.data.exists(world.channel(args.ref.split("@")[0]).path(1)):
-                workspace.require(args.ref.split("@")[0])  # a typing mistake gets the nearest name
+            if not world.data.exists(world.channel(dataset_of(args.ref)).path(1)):
+                workspace.require(dataset_of(args.ref))  # a typing mistake gets the nearest name
             ref = resolve(world, args.ref)
             with temp.open("wb") as file:
                 file.writelines(bundle(world, ref, read_witness(args.witness) if args.witness else None))

@@ -4,6 +4,7 @@ import argparse
 import importlib
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -21,13 +22,16 @@ __all__ = ["Parser", "again", "command", "emit", "fail", "guard", "parser_of"]
 class Parser(argparse.ArgumentParser):
     """Hyphen and underscore spellings of every flag; usage errors exit 2."""
 
+    as_json = False  # whether the command line asks for JSON, known before it is parsed
+
     def __init__(self, **more: Any) -> None:
         super().__init__(**{**more, "allow_abbrev": False})
+        self._negative_number_matcher = re.compile(r"-\.?\d[-+.,\deE]*$")  # so that `--area -98.6,38,-98,38.6` is no option
 
     def error(self, message: str) -> Any:
         fail(
             UsageError(f"{message[:1].upper()}{message[1:]}.", expected="other arguments", remedy=f"`{self.prog} --help` lists them."),
-            "--json" in sys.argv,
+            self.as_json,
         )
         raise SystemExit(2)
 
@@ -57,7 +61,9 @@ def command(name: str, args: Sequence[str]) -> int:
         hint = f"Did you mean `kfm {near[0]}`?" if near else "`kfm --help` lists the commands."
         return fail(UsageError(f"There is no command {name!r}.", expected="a kfm command", remedy=hint), "--json" in args)
     module = importlib.import_module(f"kfm.cli.{COMMANDS[name][0]}")
-    parsed = parser_of(name, module).parse_args(list(args))
+    parser = parser_of(name, module)
+    parser.as_json = "--json" in args
+    parsed = parser.parse_args(list(args))
     return guard(lambda: int(module.main(parsed)), parsed)
 
 
@@ -87,16 +93,35 @@ def guard(work: Any, parsed: Any) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader went away: nothing more to say
         return 0
-    except OSError as error:
-        failure = KfmError(
-            f"The system refused an operation: {error.strerror or error}{f' ({Path(error.filename).name})' if error.filename else ''}.",
-            expected="a readable and writable workspace with space left",
-            remedy="Mend that, then run again: nothing is lost.",
-        )
+    except Exception as error:
+        failure = _refused(error) if isinstance(error, OSError) else _unforeseen(error)
         failure.__cause__ = error
         return fail(failure, parsed.json, getattr(parsed, "verbose", False))
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def _refused(error: OSError) -> KfmError:
+    name = f" ({Path(os.fsdecode(error.filename)).name})" if isinstance(error.filename, str | bytes) and error.filename else ""
+    return KfmError(
+        f"The system refused an operation: {error.strerror or _without_folders(str(error)) or type(error).__name__}{name}.",
+        expected="a readable and writable workspace with space left",
+        remedy="Mend that, then run again: nothing is lost.",
+    )
+
+
+def _unforeseen(error: Exception) -> KfmError:
+    said = " ".join(_without_folders(str(error)).split()).removesuffix(".")
+    return KfmError(
+        f"Something went wrong that should not: {type(error).__name__}{f': {said}' if said else ''}.",
+        expected="a command that ends, or says why it cannot",
+        remedy="`kfm doctor` looks for damage; --verbose shows where it happened, which is worth reporting.",
+    )
+
+
+def _without_folders(text: str) -> str:
+    """Paths by their last name: where a workspace lies is nobody's business."""
+    return re.sub(r"(?<![\w/])(?:/[^/\s'\"]+)*/([^/\s'\"]+)", r"\1", text)
 
 
 def _interrupted(word: str, code: int, as_json: bool) -> int:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kfm.cli.call import Parser, emit
-from kfm.ref import resolve
+from kfm.ref import dataset_of, resolve
 from kfm.wiring import open_workspace, open_world
 
 __all__ = ["configure", "main"]
@@ -17,7 +17,7 @@ def configure(parser: Parser) -> None:
 def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     with open_world(workspace) as world:
-        entry = workspace.require(args.ref.removeprefix("kfm://dataset/").split("@")[0])
+        entry = workspace.require(dataset_of(args.ref))
         ref = resolve(world, args.ref)
         row = world.store.read(lambda tx: tx.runs.maker_of(ref.dataset_id, ref.version_id))
         trust = world.keys.trust()

@@ -82,7 +82,10 @@ def _new(workspace: Any, args: Any) -> int:
 
 
 def _change(workspace: Any, args: Any) -> int:
-    entry = workspace.require(args.dataset_id or "")
+    if not args.dataset_id or (args.action == "rename" and not args.to):
+        what, usage = "new id" if args.dataset_id else "dataset", "rename ID NEW" if args.action == "rename" else 'retire ID --reason "…"'
+        raise UsageError(f"No {what} is named.", expected=f"kfm dataset {usage}", remedy="`kfm dataset list` shows what there is.")
+    entry = workspace.require(args.dataset_id)
     if args.action == "retire":
         if not args.reason.strip():
             raise UsageError("Retiring needs a reason.", expected='--reason "…"', remedy="Say why; it is kept in the registry.")
@@ -90,7 +93,7 @@ def _change(workspace: Any, args: Any) -> int:
         said = {"status": "retired", "dataset_id": args.dataset_id, "reason": args.reason.strip()}
         words = f"{args.dataset_id} is retired; what is official stays official, and nothing new is published"
     else:
-        new = check_dataset_id(args.to or "")
+        new = check_dataset_id(args.to)
         if workspace.entry(new) is not None:
             raise UsageError(f"{new} is registered already.", expected="a new id", remedy="Choose another.")
         if (workspace.data / "catalog" / "channels" / args.dataset_id).is_dir() or (workspace.data / "raw" / args.dataset_id).is_dir():

@@ -1,7 +1,7 @@
 """Show what changed between two versions: rows, columns, geometries and the profile.
 
 A DATASET without @ means its official version; without B, A is compared with the official version, and a DATASET alone with the
-version that was official before.
+version that was official before. A proposal of a dataset that has nothing official is compared with nothing: all its rows are added.
 --json = {dataset_id, a, b, key, keyed, rows_a, rows_b, added, removed, changed, equal, moved, duplicates, columns, touched, samples,
 profile, reencoded}; the counts are of all rows, samples are of --limit rows.
 """
@@ -18,7 +18,7 @@ from kfm.cli.terminal import say
 from kfm.diff.base import Diff, to_json
 from kfm.errors import MissingExtra, UsageError
 from kfm.model.ledger import Generation
-from kfm.ref import Located, locate
+from kfm.ref import Located, dataset_of, locate
 from kfm.wiring import open_workspace, open_world
 from kfm.world import World
 
@@ -42,13 +42,15 @@ def _limit(text: str) -> int | None:
 def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     with open_world(workspace) as world:
-        for name in {ref.split("@")[0] for ref in (args.a, args.b) if ref}:
-            if "/" not in name and not world.data.exists(world.channel(name).path(1)):
+        for name in {dataset_of(ref) for ref in (args.a, args.b) if ref is not None and not ref.startswith("proposal/")}:
+            if not world.data.exists(world.channel(name).path(1)):
                 workspace.require(name)  # a typing mistake gets the nearest name
         a, b = _sides(world, args.a, args.b)
         if a.dataset_id != b.dataset_id:
             raise UsageError(
-                f"{a.label} and {b.label} are different datasets.", expected="two versions of one dataset", remedy="Correct one of them."
+                f"{a.dataset_id} and {b.dataset_id} are different datasets.",
+                expected="two versions of one dataset",
+                remedy="Correct one of them.",
             )
         try:
             from kfm.diff.tables import diff_files
@@ -56,7 +58,9 @@ def main(args: Any) -> int:
             raise MissingExtra(
                 f"{error.name} is not installed.", expected="what reads Parquet", remedy="Run `pip install 'kfm[geo]'`."
             ) from error
-        found = diff_files(a.files, b.files, b.business_key, limit=args.limit, dataset_id=a.dataset_id, labels=(a.label, b.label))
+        found = diff_files(
+            a.files, b.files, b.business_key or a.business_key, limit=args.limit, dataset_id=a.dataset_id, labels=(a.label, b.label)
+        )
     _write(args, found)
     return 0
 
@@ -64,7 +68,10 @@ def main(args: Any) -> int:
 def _sides(world: World, a: str, b: str | None) -> tuple[Located, Located]:
     if b is None and a.startswith("proposal/"):
         proposed = locate(world, a)
-        return locate(world, proposed.dataset_id), proposed
+        return _beside_proposal(world, proposed.dataset_id), proposed
+    if b is not None and a.startswith("proposal/") != b.startswith("proposal/"):
+        sides = [locate(world, ref) if ref.startswith("proposal/") else _beside_proposal(world, ref) for ref in (a, b)]
+        return sides[0], sides[1]
     if b is not None or "@" in a:
         return locate(world, a), locate(world, b or a.split("@")[0])
     newest = locate(world, a)
@@ -77,6 +84,14 @@ def _sides(world: World, a: str, b: str | None) -> tuple[Located, Located]:
     return locate(world, f"{newest.dataset_id}@{earlier[-1]}"), newest
 
 
+def _beside_proposal(world: World, ref: str) -> Located:
+    """What a proposal is compared with: nothing, when nothing is official."""
+    name = dataset_of(ref)
+    if "@" not in ref and world.store.transaction(lambda tx: world.channel(name).head(tx)).version_id is None:
+        return Located(dataset_id=name, label="nothing", version_id="", generation=None, files={}, business_key=())
+    return locate(world, ref)
+
+
 def _write(args: Any, diff: Diff) -> None:
     form = "json" if args.json else args.format
     page = _render(diff, form, cut=sys.stdout.isatty() and args.output is None)
@@ -85,7 +100,8 @@ def _write(args: Any, diff: Diff) -> None:
         return
     print(page, end="")
     if form == "text" and len(diff.samples) < diff.differences:
-        say(again(args, f"diff {diff.a} {diff.b} --limit all"))
+        sides = (args.a, args.b or "") if "nothing" in (diff.a, diff.b) else (diff.a, diff.b)
+        say(again(args, f"diff {' '.join(filter(None, sides))} --limit all"))
 
 
 def _render(diff: Diff, form: str, *, cut: bool) -> str:

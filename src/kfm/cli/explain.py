@@ -104,7 +104,11 @@ def _deny(world: World, row: LedgerRow) -> dict[str, Any]:
         },
         "why": [f"{r['code']}: {r['message']}" for r in reasons] or [row.reason],
         "next": "\n  ".join(
-            [*dict.fromkeys(r["remedy"] for r in reasons), f"kfm gates {row.dataset_id}          judges again, no download"]
+            [
+                *dict.fromkeys(r["remedy"] for r in reasons),
+                f"kfm gates {row.dataset_id}          judges again, no download",
+                f"kfm run {row.dataset_id}            publishes it once it passes",
+            ]
         ),
         "exit_code": 3,
     }
@@ -113,6 +117,13 @@ def _deny(world: World, row: LedgerRow) -> dict[str, Any]:
 def _run(world: World, row: LedgerRow) -> dict[str, Any]:
     records = journal_of(world, row)
     source = msgspec.json.decode(row.source_metadata)
+    sealed = f"work/{row.dataset_id}/quarantine/{row.run_id}/report.json.sealed"
+    detail: dict[str, Any] = {}
+    if world.vaults is not None and world.data.exists(sealed):  # the operator asks, on the restricted side
+        with world.data.scratch() as scratch:
+            world.vaults.unseal(row.dataset_id, world.data.local(sealed), scratch / "report")
+            report = msgspec.json.decode((scratch / "report").read_bytes())
+        detail = {"happened": report["happened"], "expected": report["expected"], "capture": report["capture"]}
     timeline = [{"ts": r.ts, "phase": r.phase, "step": r.step_id, "status": r.status} for r in records]
     return {
         "what": f"Run {row.run_id} of {row.dataset_id} ended {row.state}{': ' + row.reason if row.reason else ''}."
@@ -125,6 +136,7 @@ def _run(world: World, row: LedgerRow) -> dict[str, Any]:
             "base": f"generation {row.pinned if row.pinned is not None else row.base_generation}",
             "rows": f"{row.rows_read:,} read, {row.rows_written:,} written",
             "version": row.version_id,
+            **detail,
         },
         "timeline": timeline,
         "next": f"kfm wal {row.run_id}" if records else None,

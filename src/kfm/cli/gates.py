@@ -12,6 +12,7 @@ from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say, show, sign
 from kfm.errors import UsageError
 from kfm.judgement import Judgement, judge_ref
+from kfm.ref import dataset_of, proposal_number
 from kfm.wiring import open_workspace, open_world
 
 __all__ = ["configure", "main", "tell"]
@@ -26,10 +27,13 @@ def configure(parser: Parser) -> None:
 
 def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
-    if "/" not in args.ref and not args.ref.isdigit():
-        workspace.require(args.ref.split("@")[0])
+    ref = args.ref
+    if ref.startswith("proposal/") or ref.isdigit():
+        ref = f"proposal/{proposal_number(ref)}"
+    else:
+        workspace.require(dataset_of(ref))
     with open_world(workspace) as world:
-        found = judge_ref(world, args.ref)
+        found = judge_ref(world, ref)
     known = [v.gate for v in found.verdicts]
     for name in args.only:
         if name not in known:

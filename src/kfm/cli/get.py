@@ -7,7 +7,7 @@ from typing import Any
 from kfm.cli.call import Parser, emit
 from kfm.errors import IntegrityError, UsageError
 from kfm.raw import parse_checksums
-from kfm.ref import resolve
+from kfm.ref import dataset_of, resolve
 from kfm.wiring import open_workspace, open_world
 from kfm.zones.base import hash_file
 
@@ -22,24 +22,15 @@ def configure(parser: Parser) -> None:
 def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     with open_world(workspace) as world:
-        if not world.data.exists(world.channel(args.ref.split("@")[0]).path(1)):
-            workspace.require(args.ref.split("@")[0])  # a typing mistake gets the nearest name
+        if not world.data.exists(world.channel(dataset_of(args.ref)).path(1)):
+            workspace.require(dataset_of(args.ref))  # a typing mistake gets the nearest name
         ref = resolve(world, args.ref)
         folder = world.data.local(f"processed/{ref.dataset_id}/{ref.version_id}")
         listed = parse_checksums((folder / "checksums.sha256").read_bytes())
         if args.output.exists() and not args.output.is_dir():
             raise UsageError(f"{args.output} is a file.", expected="a folder", remedy="Choose another name.")
         args.output.mkdir(parents=True, exist_ok=True)
-        for name, digest in listed.items():
-            (args.output / name).parent.mkdir(parents=True, exist_ok=True)
-            temp = (args.output / name).with_name(f".{Path(name).name}.part")
-            shutil.copyfile(folder / name, temp)
-            if hash_file(temp).digest != digest:
-                temp.unlink()
-                raise IntegrityError(
-                    f"{name} of {args.ref} is damaged.", expected=digest, remedy="Run `kfm verify`; restore it from a backup."
-                )
-            temp.replace(args.output / name)
+        _hand_out(folder, args.output, listed, args.ref)
         (args.output / "checksums.sha256").write_bytes((folder / "checksums.sha256").read_bytes())
     if args.json:
         files = [{"path": str(args.output / n), "digest": d} for n, d in listed.items()]
@@ -48,3 +39,21 @@ def main(args: Any) -> int:
     for name, digest in listed.items():
         print(f"{args.output / name}  {digest[:19]}…")
     return 0
+
+
+def _hand_out(folder: Path, output: Path, listed: dict[str, str], ref: str) -> None:
+    """Copy, check, and only when every file is whole give them their names."""
+    copies = {name: (output / name).with_name(f".{Path(name).name}.part") for name in listed}
+    try:
+        for name, copy in copies.items():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder / name, copy)
+            if hash_file(copy).digest != listed[name]:
+                raise IntegrityError(
+                    f"{name} of {ref} is damaged.", expected=listed[name], remedy="Run `kfm verify`; restore it from a backup."
+                )
+        for name, copy in copies.items():
+            copy.replace(output / name)
+    finally:
+        for copy in copies.values():
+            copy.unlink(missing_ok=True)

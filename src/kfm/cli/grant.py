@@ -39,10 +39,12 @@ def main(args: Any) -> int:
                     print(f"  {r['person']:<20} {r['purpose']:<16} {r['steward']:<20} {r['expires'][:10]}  {r['state']}")
                 print(f"{len(rows)} grants")
             return 0
-        if not args.purpose or not args.expires:
-            raise UsageError("A grant names purpose and end.", expected="--purpose and --expires", remedy="Add them.")
+        person, purpose = args.to.strip(), args.purpose.strip()
+        if not person or not purpose or not args.expires:
+            raise UsageError("A grant names person, purpose and end.", expected="--to, --purpose and --expires", remedy="Add them.")
+        expires = _day(args.expires, world.clock.now())
         signer = signer_of(world, workspace, args.key)
-        grant = Grant(dataset_id=args.dataset, person=args.to, purpose=args.purpose, steward=signer.name, expires=_day(args.expires))
+        grant = Grant(dataset_id=args.dataset, person=person, purpose=purpose, steward=signer.name, expires=expires)
         path = write_grant(world, grant, signer)
     if args.json:
         emit({"status": "granted", "path": path, **msgspec.to_builtins(grant)})
@@ -51,9 +53,12 @@ def main(args: Any) -> int:
     return 0
 
 
-def _day(text: str) -> str:
+def _day(text: str, now: dt.datetime) -> str:
     try:
-        day = dt.datetime.fromisoformat(text)
-    except ValueError as error:
+        given = dt.datetime.fromisoformat(text)
+        day = (given if given.tzinfo else given.replace(tzinfo=dt.UTC)).astimezone(dt.UTC)
+    except (ValueError, OverflowError) as error:
         raise UsageError(f"{text!r} is not a day.", expected="such as 2027-06-30", remedy="Correct it.") from error
-    return rfc3339(day if day.tzinfo else day.replace(tzinfo=dt.UTC))
+    if day <= now:
+        raise UsageError(f"{text} has passed.", expected="a day after today", remedy="A grant that has ended lets nobody do anything.")
+    return rfc3339(day)

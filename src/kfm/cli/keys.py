@@ -114,6 +114,10 @@ def _revoke(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
 
 
 def _renew(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+    if not 0 < args.years <= 50:  # nan is neither
+        raise UsageError(
+            f"A root cannot be good for {args.years:g} years.", expected="--years above 0, at most 50", remedy="Choose another number."
+        )
     keys.renew(args.years)
     trust = keys.require_trust()
     return {"root": trust.fingerprint, "version": trust.version, "expires": trust.expires.isoformat()}
@@ -160,6 +164,10 @@ def _seal(passphrase: bytes, salt: bytes) -> Any:
 
 def _backup(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
     target, folder = _needed(args.out, "backup -o FILE"), workspace.path / "keys"
+    if not target.absolute().parent.is_dir():
+        raise UsageError(f"There is no folder for {target.name}.", expected="a folder that exists", remedy="Make it, or choose another.")
+    if target.exists():
+        raise UsageError(f"{target.name} exists already.", expected="a new file", remedy="Choose another name.")
     content = io.BytesIO()
     files = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.name.endswith(".tmp")]
     with tarfile.open(fileobj=content, mode="w") as tar:
@@ -178,7 +186,11 @@ def _restore(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]
     """Put back what is missing; a file that is there is never replaced, an erased data key is not brought back."""
     from cryptography.exceptions import InvalidTag
 
-    raw, folder = Path(_needed(args.what, "restore FILE")).read_bytes(), workspace.path / "keys"
+    file, folder = Path(_needed(args.what, "restore FILE")), workspace.path / "keys"
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file.name} cannot be read: {error.strerror}.", expected="a backup", remedy="Check the path.") from error
     size = len(_MAGIC)
     try:
         content = _seal(_passphrase(args, False), raw[size : size + 16]).decrypt(raw[size + 16 : size + 28], raw[size + 28 :], raw[:size])

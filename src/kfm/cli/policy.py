@@ -16,15 +16,16 @@ import msgspec
 
 from kfm import canonical
 from kfm.cli.call import Parser, emit
-from kfm.errors import Denied, UsageError
+from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.policy.base import Decision, Trouble, sources_of
 from kfm.policy.embedded import Embedded, run_tests
-from kfm.policy.subset import check
+from kfm.policy.subset import check, scan
 from kfm.status import dataset_status
 from kfm.wiring import open_workspace, open_world
 
 __all__ = ["configure", "main"]
 
+_UNREADABLE = ("subset.character", "subset.depth", "subset.package", "subset.size")
 _PACKAGES = {"promote": "kfm.promotion", "read": "kfm.serve", "redact": "kfm.redaction"}
 
 
@@ -49,8 +50,12 @@ def _rules(args: Any) -> dict[str, bytes]:
 
 
 def _test(args: Any) -> int:
+    rules = _rules(args)
+    unreadable = [finding for finding in scan(rules) if finding.code in _UNREADABLE]
+    if unreadable:
+        raise UsageError(f"The rules cannot be read: {unreadable[0]}", expected="Rego", remedy="`kfm policy check` lists all of it.")
     try:
-        tests = run_tests(_rules(args))
+        tests = run_tests(rules)
     except Trouble as trouble:
         raise UsageError("The rules cannot be loaded.", expected="Rego", remedy=f"`kfm policy check` says where: {trouble}") from trouble
     failed = [test for test in tests if not test.passed]
@@ -76,7 +81,11 @@ def _check(args: Any) -> int:
 
 
 def _eval(args: Any) -> int:
-    document = canonical.loads(sys.stdin.buffer.read() if args.input == "-" else Path(args.input).read_bytes())
+    try:
+        document = canonical.loads(sys.stdin.buffer.read() if args.input == "-" else Path(args.input).read_bytes())
+    except OSError as error:
+        name = Path(args.input).name
+        raise UsageError(f"{name} cannot be read: {error.strerror}.", expected="a JSON document", remedy="Check the path.") from error
     if not isinstance(document, dict):
         raise UsageError("The document is not an object.", expected="one JSON object", remedy="`kfm policy eval --help` says how to ask.")
     with closing(Embedded(_rules(args))) as evaluator:
@@ -106,6 +115,8 @@ def _simulate(args: Any) -> int:
             if document is not None:
                 package = _package(document)
                 rows.append((name, now.decide(package, document), then.decide(package, document)))
+    if not rows:
+        raise UsageError("Nothing is official here.", expected="an official version to judge", remedy="`kfm run DATASET` makes one.")
     changed = [row for row in rows if (row[1].allow, row[1].deny) != (row[2].allow, row[2].deny)]
     if args.json:
         emit({"official": len(rows), "changed": [{"dataset_id": n, "now": _short(a), "then": _short(b)} for n, a, b in changed]})
@@ -118,9 +129,15 @@ def _simulate(args: Any) -> int:
 
 def _official_input(world: Any, name: str) -> dict[str, Any] | None:
     """What the engine would ask about the official version; None when there is none."""
-    if dataset_status(world, name)["version_id"] is None:
-        return None
-    document: dict[str, Any] = importlib.import_module("kfm.judge").policy_input(world, name)
+    try:
+        if dataset_status(world, name)["version_id"] is None:
+            return None
+        document: dict[str, Any] = importlib.import_module("kfm.judge").policy_input(world, name)
+    except (KfmError, OSError) as error:
+        why = getattr(error, "happened", None) or f"{getattr(error, 'strerror', None) or 'it cannot be read'}."
+        raise IntegrityError(
+            f"What is official of {name} cannot be judged: {why}", expected="an intact version", remedy="`kfm verify` names what is wrong."
+        ) from error
     return document
 
 

@@ -10,11 +10,11 @@ import msgspec
 
 from kfm.cli.call import Parser, emit
 from kfm.cli.run import tell
-from kfm.errors import Denied, UsageError
+from kfm.errors import Denied, Fenced, IntegrityError, KfmError, UsageError
 from kfm.inline import promote_run
 from kfm.model.ledger import LedgerRow
 from kfm.proposal import earlier, run_of
-from kfm.ref import locate
+from kfm.ref import locate, proposal_number
 from kfm.wiring import open_workspace, open_world
 from kfm.world import World
 
@@ -37,7 +37,9 @@ def main(args: Any) -> int:
             )
         outcome = promote_run(world, row)
         if outcome.state == "PROPOSED":
-            outcome = msgspec.structs.replace(outcome, exit_code=3, reasons=(*outcome.reasons, *_changed(world, row)))
+            outcome = msgspec.structs.replace(outcome, reasons=(*outcome.reasons, *_changed(world, row)))
+    if outcome.state != "COMMITTED" and outcome.exit_code not in (Fenced.exit_code, IntegrityError.exit_code):
+        outcome = msgspec.structs.replace(outcome, exit_code=Denied.exit_code)  # whatever it is now, it is not official
     if args.json:
         emit(msgspec.to_builtins(outcome))
     else:
@@ -46,9 +48,8 @@ def main(args: Any) -> int:
 
 
 def _row(world: World, workspace: Any, what: str) -> LedgerRow:
-    number = what.removeprefix("proposal/")
-    if number.isdigit():
-        return run_of(world, int(number))
+    if what.startswith("proposal/") or what.isdigit():
+        return run_of(world, proposal_number(what))
     workspace.require(what)
     waiting = [r for _, r in world.store.read(lambda tx: tx.index.proposals_waiting()) if r.dataset_id == what]
     if not waiting:
@@ -63,24 +64,27 @@ def _changed(world: World, row: LedgerRow) -> list[dict[str, str]]:
     found = []
     for other, judged in earlier(world, row):
         old = world.store.read(lambda tx, other=other: tx.index.proposal_number(other.run_id))
-        said = f"{judged.name} approved proposal {old}, not this one: {_difference(world, f'proposal/{old}', f'proposal/{number}')}"
+        said = f"{judged.name} approved proposal {old}, not this one{_difference(world, f'proposal/{old}', f'proposal/{number}')}"
         found.append({"code": "approval.other", "message": said, "remedy": f"kfm diff proposal/{old} proposal/{number}"})
     head = world.store.read(lambda tx: tx.index.last_generation(row.dataset_id))
     if head is not None and head.version_id is not None:
-        said = f"Generation {head.generation} is official, not this candidate: {_difference(world, row.dataset_id, f'proposal/{number}')}"
+        said = f"Generation {head.generation} is official, not this candidate{_difference(world, row.dataset_id, f'proposal/{number}')}"
         found.append({"code": "approval.difference", "message": said, "remedy": f"kfm diff {row.dataset_id} proposal/{number}"})
     return found
 
 
 def _difference(world: World, a: str, b: str) -> str:
-    """The difference of two versions in one line, the first changed cells in full."""
-    from kfm.diff.tables import diff_files
+    """The difference of two versions in one line, the first changed cells in full; left out when one of them cannot be read."""
+    try:
+        from kfm.diff.tables import diff_files
 
-    old, new = locate(world, a), locate(world, b)
-    diff = diff_files(old.files, new.files, new.business_key, limit=3, dataset_id=new.dataset_id, labels=(a, b))
+        old, new = locate(world, a), locate(world, b)
+        diff = diff_files(old.files, new.files, new.business_key, limit=3, dataset_id=new.dataset_id, labels=(a, b))
+    except (KfmError, OSError, ImportError):
+        return "."
     cells = [
         f"{', '.join(f'{k} {v}' for k, v in c.key.items())}: " + "; ".join(f"{name} {was} → {now}" for name, (was, now) in c.cells.items())
         for c in diff.samples
         if c.cells
     ]
-    return f"{diff.added:,} rows added, {diff.removed:,} removed, {diff.changed:,} changed." + (" " + " | ".join(cells) if cells else "")
+    return f": {diff.added:,} rows added, {diff.removed:,} removed, {diff.changed:,} changed." + (" " + " | ".join(cells) if cells else "")

@@ -6,6 +6,7 @@ import msgspec
 
 from kfm.cli.call import Parser, emit
 from kfm.cli.run import run_dataset
+from kfm.errors import UsageError
 from kfm.wiring import open_workspace
 
 __all__ = ["configure", "main"]
@@ -20,6 +21,8 @@ def configure(parser: Parser) -> None:
 
 
 def main(args: Any) -> int:
+    if args.force and not args.reason.strip():
+        raise UsageError("--force needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded.")
     workspace = open_workspace(args.workspace)
     for name in args.dataset:
         workspace.require(name)

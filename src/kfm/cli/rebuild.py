@@ -7,12 +7,15 @@ import msgspec
 
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
-from kfm.errors import UsageError
+from kfm.errors import IntegrityError, UsageError
 from kfm.model.receipt import Receipt
 from kfm.rebuild import rebuild, record_of_receipt
-from kfm.wiring import open_workspace, open_world, rebuilt_target
+from kfm.wiring import Workspace, open_workspace, open_world, rebuilt_target
+from kfm.world import Target, World
 
 __all__ = ["configure", "main"]
+
+_NEEDED = {"sources", "base_version", "base_generation", "tool_versions"}
 
 
 def configure(parser: Parser) -> None:
@@ -24,12 +27,14 @@ def main(args: Any) -> int:
         receipt = msgspec.json.decode(args.receipt.read_bytes(), type=Receipt)
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(
-            f"{args.receipt} is not a receipt: {error}.", expected="a file below receipts/", remedy="Check the path."
+            f"{args.receipt.name} is not a receipt: {getattr(error, 'strerror', None) or error}.",
+            expected="a file below receipts/",
+            remedy="Check the path.",
         ) from error
     workspace = open_workspace(args.workspace)
     with open_world(workspace) as world:
-        record = record_of_receipt(world, receipt)
-        found = rebuild(world, receipt, record, rebuilt_target(workspace, record))
+        record, target = _asked(workspace, world, receipt)
+        found = rebuild(world, receipt, record, target)
     code = 0 if found["equal"] else 6
     if args.json:
         emit({"run_id": receipt.run_id, "dataset_id": receipt.dataset_id, **found})
@@ -43,3 +48,22 @@ def main(args: Any) -> int:
         print("  tools    " + (", ".join(f"{k} {a} then, {b} now" for k, (a, b) in other.items()) or "the same as then"))
         say("exit 6")
     return code
+
+
+def _asked(workspace: Workspace, world: World, receipt: Receipt) -> tuple[dict[str, Any], Target]:
+    """The record of the run and what it was asked to do."""
+    try:
+        record = record_of_receipt(world, receipt)
+        target = rebuilt_target(workspace, record)
+        missing = _NEEDED - record.keys()
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(receipt) from error
+    if missing:
+        raise _damaged(receipt)
+    return record, target
+
+
+def _damaged(receipt: Receipt) -> IntegrityError:
+    return IntegrityError(
+        f"run_record.json of run {receipt.run_id} is damaged.", expected="the record the run left", remedy="Restore it from a backup."
+    )

@@ -7,6 +7,7 @@ from kfm.cli.call import Parser, emit
 from kfm.errors import UsageError
 from kfm.proposal import reject, run_of
 from kfm.receipts import finish
+from kfm.ref import proposal_number
 from kfm.wiring import open_workspace, open_world
 
 __all__ = ["configure", "main"]
@@ -21,14 +22,14 @@ def configure(parser: Parser) -> None:
 def main(args: Any) -> int:
     if not args.reason.strip():
         raise UsageError("A rejection needs a reason.", expected='--reason "…"', remedy="Say why; it is signed.")
-    workspace = open_workspace(args.workspace)
+    number, workspace = proposal_number(args.number), open_workspace(args.workspace)
     with open_world(workspace) as world:
-        row = run_of(world, int(args.number.removeprefix("proposal/")))
+        row = run_of(world, number)
         signer = signer_of(world, workspace, args.key)
         ended = reject(world, row, signer, args.reason.strip())
         finish(world, ended.run_id)
     if args.json:
-        emit({"status": "rejected", "proposal": int(args.number), "by": signer.name, "reason": args.reason.strip()})
+        emit({"status": "rejected", "proposal": number, "by": signer.name, "reason": args.reason.strip()})
         return 0
-    print(f"{signer.name} rejected proposal {args.number} of {row.dataset_id}; the official version is unchanged")
+    print(f"{signer.name} rejected proposal {number} of {row.dataset_id}; the official version is unchanged")
     return 0

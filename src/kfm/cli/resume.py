@@ -5,14 +5,15 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, emit
+from kfm.cli.call import Parser, again, emit
 from kfm.cli.run import tell
 from kfm.cli.terminal import progress
 from kfm.cli.wal import find_run
+from kfm.errors import KfmError
 from kfm.inline import resume_run
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import seconds
-from kfm.wiring import open_workspace, open_world, resumed_target
+from kfm.wiring import Workspace, open_workspace, open_world, resumed_target
 from kfm.world import Outcome, World
 
 __all__ = ["configure", "main"]
@@ -29,8 +30,19 @@ def _plan(world: World, row: LedgerRow) -> dict[str, Any]:
     return found
 
 
+def _resumed(workspace: Workspace, world: World, row: LedgerRow, wait: float) -> Outcome:
+    """What became of one run; an error of its own does not keep the others from going on."""
+    try:
+        return resume_run(world, resumed_target(workspace, row, _plan(world, row)), row, wait)
+    except KfmError as error:
+        return Outcome(
+            dataset_id=row.dataset_id, run_id=row.run_id, state="FENCED" if error.exit_code == 5 else "FAILED", reason=error.happened,
+            exit_code=error.exit_code, remedy=error.remedy, partition=row.partition, window=row.win,
+        )  # fmt: skip
+
+
 def main(args: Any) -> int:
-    workspace = open_workspace(args.workspace)
+    workspace, wait = open_workspace(args.workspace), float(seconds(args.wait))
     outcomes: list[Outcome] = []
     shown = progress(args)
     with open_world(workspace, echo=shown) as world:
@@ -39,18 +51,20 @@ def main(args: Any) -> int:
         if args.run:
             wanted = find_run(world, args.run)
             rows = [r for r in rows if r.run_id == wanted.run_id]
-        for row in rows:
+        waiting = [r for r in rows if r.state == "PROPOSED" and not r.promo and r.intent is None]  # for a person, not for a machine
+        for row in (r for r in rows if r not in waiting):
             now = world.store.read(lambda tx, r=row: tx.runs.get(r.run_id))
             if now is None or now.ended_at is not None:
                 continue  # finished on the way, by a run before it
             began = time.monotonic()
-            target = resumed_target(workspace, row, _plan(world, row))
-            outcomes.append(resume_run(world, target, row, float(seconds(args.wait))))
+            outcomes.append(_resumed(workspace, world, row, wait))
             shown.clear()
             if not args.json:
                 tell(outcomes[-1], time.monotonic() - began)
     if args.json:
-        emit({"runs": [msgspec.to_builtins(o) for o in outcomes]})
+        emit({"runs": [msgspec.to_builtins(o) for o in outcomes], "waiting": len(waiting)})
     elif not outcomes:
         print("Nothing to resume.")
+    if waiting and not args.json:
+        print(f"{len(waiting)} wait for a person: {again(args, 'review')}")
     return max((o.exit_code for o in outcomes), default=0)

@@ -7,9 +7,11 @@ import msgspec
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.gates import tell
 from kfm.cli.terminal import sign
+from kfm.errors import KfmError
 from kfm.judgement import judge_ref
 from kfm.model.ledger import LedgerRow
 from kfm.proposal import count, load, members, run_of
+from kfm.ref import proposal_number
 from kfm.wiring import open_workspace, open_world
 from kfm.world import World
 
@@ -28,20 +30,13 @@ def main(args: Any) -> int:
 
 def _list(world: World, args: Any) -> int:
     waiting: list[tuple[int, LedgerRow]] = world.store.read(lambda tx: tx.index.proposals_waiting())
-    rows: list[dict[str, Any]] = []
-    for number, row in waiting:
-        valid, needed = count(world, row)
-        asked = [r["message"] for v in load(world, row)[0]["verdicts"] for r in v.get("review", ())]
-        rows.append(
-            {"proposal": number, "dataset_id": row.dataset_id, "version_id": row.version_id, "since": row.timestamp, "approvals": valid, "needed": needed, "asked": asked}
-        )  # fmt: skip
+    rows = [_row(world, number, row) for number, row in waiting]
     if args.json:
         emit({"proposals": rows})
         return 0
     for r in rows:
-        print(
-            f"  {sign('PROPOSED')} {r['proposal']:<5} {r['dataset_id']:<22} {r['approvals']} of {r['needed']} approvals  {'; '.join(r['asked'])}"
-        )
+        said = r["problem"] or f"{r['approvals']} of {r['needed']} approvals  {'; '.join(r['asked'])}"
+        print(f"  {sign('FAILED' if r['problem'] else 'PROPOSED')} {r['proposal']:<5} {r['dataset_id']:<22} {said}")
     print(f"{len(rows)} wait")
     if rows:
         following = f"review {rows[0]['proposal']}"
@@ -49,10 +44,26 @@ def _list(world: World, args: Any) -> int:
     return 0
 
 
+def _row(world: World, number: int, row: LedgerRow) -> dict[str, Any]:
+    """A line of the list; one that cannot be read says why, and keeps no other from being shown."""
+    valid, needed, asked, problem = 0, None, list[str](), ""
+    try:
+        valid, needed = count(world, row)
+        asked = [r["message"] for v in load(world, row)[0]["verdicts"] for r in v.get("review", ())]
+    except (KfmError, OSError) as error:
+        problem = getattr(error, "happened", "") or f"It cannot be read: {getattr(error, 'strerror', None) or 'damaged'}."
+    except (KeyError, TypeError, ValueError, AttributeError):
+        problem = "Its proposal.json is damaged."
+    return {
+        "proposal": number, "dataset_id": row.dataset_id, "version_id": row.version_id, "since": row.timestamp, "approvals": valid,
+        "needed": needed, "asked": asked, "problem": problem,
+    }  # fmt: skip
+
+
 def _one(world: World, args: Any) -> int:
-    number = args.number.removeprefix("proposal/")
+    number = proposal_number(args.number)
     found = judge_ref(world, f"proposal/{number}")
-    row = run_of(world, int(number))
+    row = run_of(world, number)
     proposal, digest = load(world, row)
     signed = members(world, row, proposal, digest)
     if args.json:

@@ -4,6 +4,7 @@ from typing import Any
 
 from kfm.cli.call import Parser, emit
 from kfm.errors import UsageError
+from kfm.judgement import check_version
 from kfm.operate import rollback
 from kfm.ref import resolve
 from kfm.wiring import open_workspace, open_world
@@ -25,7 +26,7 @@ def main(args: Any) -> int:
     with open_world(workspace) as world:
         text = args.to if args.to is None or "@" in args.to else f"{args.dataset}@{args.to}"
         version = resolve(world, text).version_id if text else None
-        made = rollback(world, args.dataset, version, args.reason.strip())
+        made = rollback(world, args.dataset, version, args.reason.strip(), lambda found: check_version(world, args.dataset, found))
     if args.json:
         emit({"status": "rolled_back", "dataset_id": args.dataset, "version_id": made.version_id, "generation": made.generation})
         return 0

@@ -7,9 +7,11 @@ and --force does not lift it. --erase also destroys the bytes everywhere and lea
 from typing import Any
 
 from kfm.cli.call import Parser, emit
+from kfm.connectors.base import CaptureRefused
 from kfm.erase import erase
 from kfm.errors import UsageError
-from kfm.operate import withdraw, withdraw_rule
+from kfm.judgement import may_show
+from kfm.operate import withdraw_rule, withdraw_whole
 from kfm.wiring import open_workspace, open_world
 
 __all__ = ["configure", "main"]
@@ -40,9 +42,16 @@ def main(args: Any) -> int:
         if args.erase:
             said |= {"erased": True, "date": world.clock.now().date().isoformat()}
         if rule is not None:
-            made = withdraw_rule(world, args.dataset, rule, args.reason.strip(), **said)
+            try:
+                made = withdraw_rule(world, args.dataset, rule, args.reason.strip(), may_show, **said)
+            except CaptureRefused as error:
+                if not error.code.startswith("suppress."):
+                    raise
+                raise UsageError(
+                    error.happened, expected="what the columns of the table can say", remedy="Correct the rule; nothing was withdrawn."
+                ) from error
         else:
-            made = withdraw(world, args.dataset, args.partition or "", args.reason.strip(), **said)
+            made = withdraw_whole(world, args.dataset, args.partition, args.reason.strip(), **said)
         gone = erase(world, args.dataset) if args.erase else 0
     if args.json:
         emit(
@@ -61,6 +70,8 @@ def main(args: Any) -> int:
 
 
 def _rule(args: Any) -> dict[str, Any] | None:
+    if args.partition is not None and not args.partition.strip():
+        raise UsageError("--partition names none.", expected="--partition NAME", remedy="Leave it out to withdraw the whole dataset.")
     if sum(map(bool, (args.record, args.area, args.partition is not None))) > 1:
         raise UsageError("--record, --area and --partition exclude one another.", expected="one of them", remedy="Withdraw in two steps.")
     if args.record:

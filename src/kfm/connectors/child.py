@@ -74,20 +74,23 @@ def main() -> None:
     isolated = guard.without_network()
     guard.tie_to_parent(order.parent)  # after it: a change of credentials lets go of the parent
     guard.limit(order.memory_bytes)
+    reads = guard.reads_of(order.job.connector, [i.path for i in order.job.inputs], order.scratch)
+    if reads is not None:
+        guard.blind(reads)  # before any thread: only this one and its children are bound
     os.chdir(order.scratch)
     sys.dont_write_bytecode = True
     wire.listen()
     wire.send({"op": "log", "event": "child.start", "fields": {"pid": os.getpid(), "network": not isolated}})
-    wire.send(_outcome(order, wire))
+    wire.send(_outcome(order, wire, reads))
     sys.stderr.flush()
     os._exit(0)  # threads of user code do not hold up the answer
 
 
-def _outcome(order: _Order, wire: _Wire) -> dict[str, Any]:
+def _outcome(order: _Order, wire: _Wire, reads: guard.Reads | None) -> dict[str, Any]:
     try:
         from kfm.connectors.transform import perform  # heavy, and under the memory limit
 
-        guard.close_ways_out(Path(order.scratch))
+        guard.close_ways_out(Path(order.scratch), reads)
         return {"op": "done", "result": perform(order.job, Path(order.scratch), emit=wire.send, fetch=wire.fetch)}
     except Refused as refused:
         return {"op": "refused", **msgspec.to_builtins(refused.refusal)}

@@ -1,6 +1,7 @@
 """Releases one table by rule: without what was withdrawn or is withheld, by H3 cell, in groups of at least k records."""
 
 import math
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, repeat
 from pathlib import Path
@@ -19,8 +20,9 @@ from kfm.connectors.merge import _TYPES, _extend
 from kfm.connectors.values import ARROW
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Aggregate, Column, Location, Release
+from kfm.model.labels import release_steps
 
-__all__ = ["Where", "columns_of", "govern", "in_order", "representative", "touching", "write_table"]
+__all__ = ["Where", "columns_of", "folded", "govern", "in_order", "representative", "touching", "write_table"]
 
 _CELL, _GEOMETRY, _RECORDS = "h3_cell", "geometry", "records"
 _LATITUDE, _LONGITUDE = {"lat", "latitude"}, {"lon", "lng", "longitude"}
@@ -48,19 +50,8 @@ def govern(job: TransformJob, scratch: Path) -> TransformResult:
 
 
 def _steps(job: TransformJob) -> tuple[dict[str, Any], ...]:
-    """What was done, in the words of the registry: settings, never a count."""
-    steps: list[dict[str, Any]] = [{"step": "suppress"}] if job.suppress else []
-    if (release := job.release) is None:
-        return tuple(steps)
-    if release.withhold:
-        steps.append({"step": "withhold", "columns": list(release.withhold)})
-    k = {"min_records": release.min_records}
-    if release.h3_resolution is not None:
-        settings = {"resolution": release.h3_resolution, **k, "min_area_km2": release.min_area_km2}
-        steps.append({"step": "h3_generalise", "discharges": "generalise", **settings})
-    if (groups := release.aggregate) is not None:
-        steps.append({"step": "aggregate", "discharges": "aggregate", "by": list(groups.by), "collect": list(groups.collect), **k})
-    return tuple(steps)
+    suppress = ({"step": "suppress"},) if job.suppress else ()
+    return (*suppress, *release_steps(job.release))
 
 
 # -- tables
@@ -162,8 +153,9 @@ class _Rows:
         used = {name for rule in records for name in rule} | (self.where.names if areas else set())
         lost = np.zeros(len(self.keep), np.bool_)
         for at, batch in self.scan(used) if used else ():
+            cells = {name: _texts(batch.column(name)) for name in {n for rule in records for n in rule}}
             for rule in records:
-                lost[at] |= np.logical_and.reduce([_equals(batch.column(name), text) for name, text in rule.items()])
+                lost[at] |= np.logical_and.reduce([_equals(cells[name], text) for name, text in rule.items()])
             for area in areas:
                 lost[at] |= self.where.inside(batch, area)
         self.drop("withdrawn", lost)
@@ -216,20 +208,40 @@ def _is_area(area: Area) -> bool:
 
 
 def _canonical(value: Any, kind: str) -> str | None:
-    """A value of a rule as `_equals` compares it: the text Arrow gives the value the column would hold; None for no value."""
+    """A value of a rule as `_texts` has the cells: the text Arrow gives the value the column would hold; None for no value."""
     if value is None:
         return None
     whole = kind == "integer" and isinstance(value, float) and value.is_integer()
     text = value if isinstance(value, str) else msgspec.json.encode(int(value) if whole else value, order="sorted").decode()
+    if ARROW[kind] == pa.string():
+        return folded(text)
     try:
         return str(pa.scalar(text).cast(ARROW[kind]).cast(pa.string()))
     except pa.ArrowInvalid:
         return text  # no value of this type, so no record has it
 
 
+def _texts(column: "pa.Array") -> "pa.Array":
+    """Cells as text; what was text already, folded."""
+    if not pa.types.is_string(column.type):
+        return pc.cast(column, pa.string())
+    encoded = column.dictionary_encode()
+    return pa.array([folded(text) for text in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
+
+
 def _equals(column: "pa.Array", text: str | None) -> Mask:
-    same = column.is_null() if text is None else pc.equal(pc.cast(column, pa.string()), text).fill_null(False)
+    same = column.is_null() if text is None else pc.equal(column, text).fill_null(False)
     return np.asarray(same)
+
+
+def folded(text: str) -> str:
+    """`text` without what a reader does not see: case, blanks around it, invisible characters, the way its letters are encoded.
+
+    A record must not come back because upstream writes its identifier a little differently.
+    """
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", "".join(c for c in text if unicodedata.category(c) != "Cf"))
+    return unicodedata.normalize("NFKC", text.casefold()).strip()
 
 
 # -- places

@@ -48,6 +48,8 @@ def run_transform(
 ) -> TransformResult:
     """Run `job` in a child process that can only write below `scratch`.
 
+    Connector code reads nothing of its workspace but the job's inputs, `scratch` and its own folder: what `fetch` gives lies there too,
+    or outside the workspace.
     Raises `CaptureRefused` when the capture is refused and `ConnectorFailed` when the child raised, crashed or ran out of time.
     """
     scratch = scratch.resolve()
@@ -57,7 +59,7 @@ def run_transform(
         ended = child.converse(order, time.monotonic() + timeout_s if timeout_s is not None else None)
     finally:
         child.clear_up()
-    return _answer(ended, child)
+    return _answer(ended, child, job)
 
 
 def run_inline(job: TransformJob, scratch: Path, *, fetch: Fetch | None = None, on_event: OnEvent | None = None) -> TransformResult:
@@ -180,7 +182,7 @@ class _Child:
         return f"it exited with status {status} and no answer"
 
 
-def _answer(ended: _Ended, child: _Child) -> TransformResult:
+def _answer(ended: _Ended, child: _Child, job: TransformJob) -> TransformResult:
     last = ended.last
     if last is None:
         raise ConnectorFailed(
@@ -190,7 +192,7 @@ def _answer(ended: _Ended, child: _Child) -> TransformResult:
             stack=child.tail.decode("utf-8", "replace"),
         )
     if last["op"] == "done":
-        return msgspec.convert(last["result"], TransformResult)
+        return _own(msgspec.convert(last["result"], TransformResult), job)
     if last["op"] == "refused":
         raise CaptureRefused(msgspec.convert({k: v for k, v in last.items() if k != "op"}, Refusal))
     raise ConnectorFailed(
@@ -199,6 +201,13 @@ def _answer(ended: _Ended, child: _Child) -> TransformResult:
         remedy="See the stack below; nothing was published.",
         stack=last.get("stack", ""),
     )
+
+
+def _own(result: TransformResult, job: TransformJob) -> TransformResult:
+    """What a job of this kind can say: connector code runs beside the transform and could say more in its name."""
+    steps = result.steps if job.kind == "govern" else ()
+    files = result.files if job.kind == "twin" else ()
+    return msgspec.structs.replace(result, artifact=job.artifact, steps=steps, files=files)
 
 
 def _fetched(fetch: Fetch | None, url: str) -> dict[str, Any]:

@@ -1,13 +1,15 @@
 """Makes twins of captured files: other precise places, other hidden values, another order, so the public side must come out the same."""
 
 import csv
+import datetime as dt
 import hashlib
 import io
 import math
+import string
 from bisect import bisect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -23,11 +25,11 @@ from shapely.affinity import translate
 from kfm.connectors.base import Books, InputFile, Refused, TransformJob, TransformResult
 from kfm.connectors.geojson import FEATURE_ID, GEOMETRY
 from kfm.connectors.geometry import encode
-from kfm.connectors.govern import Where, representative, touching
+from kfm.connectors.govern import Where, folded, representative, touching
 from kfm.connectors.records import Records
 from kfm.connectors.tabular import _delimiter
 from kfm.connectors.text import text_blocks, utf8_blocks
-from kfm.connectors.values import cells_text, type_cells, type_values
+from kfm.connectors.values import cells_kind, cells_text, moment, type_cells, type_values, value_kinds
 from kfm.model.dataset import Release
 
 __all__ = ["twin"]
@@ -36,6 +38,8 @@ Row = dict[str, Any]
 Vector = tuple[float, float, float]
 _TRIES = 60
 _GLOBE = shapely.box(-180, -90, 180, 90)
+_DAY_US = 86_400_000_000
+_CLASSES = {"A": string.ascii_uppercase, "a": string.ascii_lowercase, "0": string.digits}
 
 
 class _File(NamedTuple):
@@ -47,7 +51,8 @@ class _File(NamedTuple):
 
 
 def twin(job: TransformJob, scratch: Path) -> TransformResult:
-    """Write each input again under its name. Which twin it is depends on `seed`.
+    """Write each input again under its name. Which twin it is depends on `seed`: in every third, hidden text is text nobody ever wrote,
+    in the others each record has another's, which looks no different but shows what follows single records.
 
     Equal records stay equal, and whether a row is good stays as it was: the transform must see the same duplicates and gaps.
     """
@@ -104,10 +109,11 @@ class _Twin:
         self._job, self._release, self._rng, self._rows = job, release, rng, rows
         self._schema = {c.name: c for c in job.schema}
         self._areas = [rule["area"] for rule in job.suppress if "area" in rule]
+        self._since, self._until = (moment(t) if t and job.time_column else None for t in (job.since, job.until))
 
     def change(self) -> None:
-        """Move what is precise within its cell, hand round what is withheld."""
-        names = list(dict.fromkeys(name for row in self._rows for name in row))
+        """Move what is precise within its cell, replace or hand round what is withheld."""
+        everything, names = self._rows, list(dict.fromkeys(name for row in self._rows for name in row))
         # What a withdrawal names must stay what it names, or the twin would lack other records than the original.
         named = [rule["records"] for rule in self._job.suppress if "records" in rule]
         self._rows = [row for row in self._rows if not any(_named(row, rule) for rule in named)]
@@ -126,8 +132,41 @@ class _Twin:
                 self._move_points(*pair, spots)
             moved = {*where.geometries, *(n for pair in where.pairs for n in pair)}
             hidden = [n for n in names if n not in moved and (n in hidden or n in where.names)]
+        texts = [n for n in hidden if self._job.seed % 3 == 0 and self._is_text(n, [r[n] for r in everything if n in r])]
+        existing = (v for row in everything for n in texts if isinstance(v := row.get(n), str))
+        other = _renamed(existing, {folded(str(v)) for rule in named for v in rule.values()}, self._rng)
         for name in hidden:
-            self._hand_round(name, [r for r in self._rows if name in r])
+            rows = [r for r in self._rows if name in r]
+            if name in texts and self._is_text(name, [other.get(v, v) if isinstance(v := r[name], str) else v for r in rows]):
+                rows = self._replace(name, rows, other)
+            # Records of another time are not part of the run: what is theirs stays among them.
+            for inside in (True, False):
+                self._hand_round(name, [r for r in rows if self._in_window(r) is inside])
+
+    def _in_window(self, row: Row) -> bool:
+        if self._since is None and self._until is None:
+            return True
+        time = _microseconds(row.get(self._job.time_column or ""))
+        return time is not None and (self._since is None or time >= self._since) and (self._until is None or time < self._until)
+
+    def _is_text(self, name: str, values: list[Any]) -> bool:
+        """Whether the transform takes a column as text, told or by its values."""
+        if name in self._schema:
+            return self._schema[name].type == "string"
+        held = [v for v in values if isinstance(v, str) and v]
+        if not held or (self._job.format == "geojson" and name == FEATURE_ID):
+            return bool(held)
+        is_key = name in self._job.business_key
+        return (cells_kind(name, held, is_key=is_key) if self._job.format == "csv" else value_kinds(held)) == {"string"}
+
+    def _replace(self, name: str, rows: list[Row], other: dict[str, str]) -> list[Row]:
+        """Put another text where one was; returns the records that hold something else."""
+        kept = self._misfits(name, [row[name] for row in rows])
+        texts = [row for i, row in enumerate(rows) if i not in kept and isinstance(row[name], str) and row[name]]
+        changed = set(map(id, texts))
+        for row in texts:
+            row[name] = other[row[name]]
+        return [row for row in rows if id(row) not in changed]
 
     def _move_points(self, latitude: str, longitude: str, spots: "_Spots") -> None:
         for row in self._rows:
@@ -180,7 +219,58 @@ def _named(row: Row, wanted: dict[str, Any]) -> bool:
 def _same(value: Any, wanted: Any) -> bool:
     if value in (None, "") or wanted is None:
         return value in (None, "") and wanted is None
-    return str(value) == str(wanted) or (_number(value) is not None and _number(value) == _number(wanted))
+    return folded(str(value)) == folded(str(wanted)) or (_number(value) is not None and _number(value) == _number(wanted))
+
+
+def _microseconds(value: Any) -> int | None:
+    """A time as the transform places it in the window: RFC 3339, a date, or epoch milliseconds."""
+    if isinstance(value, str):
+        text = value.strip()
+        if text.lstrip("+-").isdecimal():
+            return int(text) * 1000
+        value = text
+    elif isinstance(value, float) and value.is_integer():
+        value = int(value)
+    elif isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return (value - dt.date(1970, 1, 1)).days * _DAY_US
+    try:
+        return moment(f"{value}T00:00:00Z" if isinstance(value, str) and len(value) == 10 else value)
+    except ValueError:
+        return None
+
+
+def _renamed(texts: Iterable[str], named: set[str], rng: Random) -> dict[str, str]:
+    """Another text for each: of the same shape, never an existing one or one a withdrawal names, different for different ones.
+
+    Where a shape has too few texts left (the numbers 1 to 9), existing ones fill up.
+    """
+    shapes: dict[str, list[str]] = {}
+    for text in dict.fromkeys(texts):
+        shapes.setdefault("".join(map(_class, text)), []).append(text)
+    found: dict[str, str] = {}
+    for shape, known in shapes.items():
+        pools = [_CLASSES.get(c, c) for c in shape]
+        taken = set(known)
+        if math.prod(map(len, pools)) < 4 * (len(known) + len(named)):
+            free = [t for t in map("".join, product(*pools)) if t not in taken and folded(t) not in named]
+            rng.shuffle(free)
+            rest = list(known)
+            if not free:
+                _turn(rest, rng)
+            found |= zip(known, [*free, *rest])
+            continue
+        for text in known:
+            while (new := "".join(map(rng.choice, pools))) in taken or folded(new) in named:
+                pass
+            taken.add(new)
+            found[text] = new
+    return found
+
+
+def _class(letter: str) -> str:
+    if letter.isdecimal():
+        return "0"
+    return ("A" if letter.isupper() else "a") if letter.isalpha() else letter
 
 
 def _number(value: Any) -> float | None:

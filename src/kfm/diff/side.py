@@ -36,6 +36,11 @@ class Side:
         boxes = [g["columns"][self.geometry].get("bbox") for g in about if self.geometry in g.get("columns", {})]
         self.boxes = [[*box[:2], *box[len(box) // 2 :][:2]] for box in boxes if box]  # without heights
 
+    def imitate(self, other: "Side") -> None:
+        """Without any file, be a table of the other's columns that has no rows."""
+        if not self.files:
+            self.types, self.shown, self.geometry = other.types, other.shown, other.geometry
+
     def column(self, name: str) -> "pa.Array":
         """All rows of a column."""
         return pa.chunked_array([chunk for f in self.files for chunk in self._chunks(f, name)], self.types[name]).combine_chunks()

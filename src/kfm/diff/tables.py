@@ -37,6 +37,8 @@ def diff_files(
     Rows are matched by `key`, or compared whole where there is none. `limit` bounds the samples, never the counts.
     """
     left, right = Side(a), Side(b)
+    left.imitate(right)
+    right.imitate(left)
     common = [name for name in left.types if name in right.types]
     by = tuple(key) if set(key) <= set(common) else ()
     pairs = _match(left, right, by, common)
@@ -66,7 +68,7 @@ def diff_files(
         samples=_samples(left, right, pairs, (moved, changed), by, geometry, limit),
         profile=(_measure("rows", "", left.rows, right.rows), *profile, *_bounds(left, right)),
     )
-    if not found.same or (a.keys() == b.keys() and all(filecmp.cmp(a[n], b[n], shallow=False) for n in a)):
+    if not found.same or not a or not b or (a.keys() == b.keys() and all(filecmp.cmp(a[n], b[n], shallow=False) for n in a)):
         return found
     return msgspec.structs.replace(found, reencoded=True)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.attest import KeyFolder
+from kfm.attest import KeyFolder, new_private, statement
 from kfm.clock import SystemClock
 from kfm.commitments import Vaults
 from kfm.errors import IntegrityError, UsageError
@@ -69,6 +69,7 @@ def bench(workspace: Workspace, dataset_id: str) -> Iterator[Bench]:
         if (workspace.path / "policy").is_dir():
             shutil.copytree(workspace.path / "policy", seed / "policy")
         KeyFolder(seed / "keys").new()  # never the user's own
+        _grant(workspace, seed, dataset_id)
         Vaults(seed / "keys" / "data").prepare(dataset_id)  # one key for all copies, or they could not be compared
         replay = _capture(workspace, dataset_id, folder / "capture")
         (seed / "replay.json").write_bytes(msgspec.json.encode(replay))
@@ -81,6 +82,19 @@ def bench(workspace: Workspace, dataset_id: str) -> Iterator[Bench]:
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _grant(workspace: Workspace, seed: Path, dataset_id: str) -> None:
+    """A dataset that was granted for publication is granted in the copies too, by a steward who exists only there."""
+    if not any((workspace.path / "grants" / dataset_id).glob("*.json")):
+        return
+    keys = KeyFolder(seed / "keys")
+    steward = new_private(seed / "keys" / "people" / "drill.key", "drill")
+    keys.enrol(steward.public, "drill", ["approver"])
+    plain = {"dataset_id": dataset_id, "person": "drill", "purpose": "publish", "steward": "drill", "expires": "9999-01-01T00:00:00Z"}
+    (seed / "grants" / dataset_id).mkdir(parents=True)
+    signed = keys.person("drill").sign(statement("grant", f"kfm://dataset/{dataset_id}", "0" * 64, plain))
+    (seed / "grants" / dataset_id / "drill.json").write_bytes(signed)
 
 
 def _capture(workspace: Workspace, dataset_id: str, into: Path) -> dict[str, str]:

@@ -50,6 +50,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     before: dict[str, Any] | None = None  # facts of the version that is official now
     obligations: tuple[str, ...] = ()  # of the dataset and everything it is made from
     discharged: tuple[str, ...] = ()
+    other_release: tuple[str, ...] = ()  # tables released by other rules than the registry has now
+    sealed: tuple[str, ...] = ()  # tables that were not released at all
+    min_records: int = 1  # the largest k, and the largest area, registered for it and its inputs
+    min_area_km2: float = 0.0
     unknown_labels: tuple[tuple[str, str], ...] = ()
     withheld: tuple[str, ...] = ()  # columns that may not appear, of the dataset and its inputs
     resolution: int | None = None  # the coarsest H3 resolution registered for it and its inputs

@@ -93,7 +93,9 @@ def licence(e: Evidence) -> Verdict:
 
 
 def is_spdx(expression: str) -> bool:
-    """Whether an SPDX licence expression names licences that exist."""
+    """Whether an SPDX licence expression names licences that exist; one of somebody's own does not say what is allowed."""
+    if "licenseref-" in expression.lower():
+        return False
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     try:
@@ -117,7 +119,8 @@ def labels(e: Evidence) -> Verdict:
         reasons.append(_no("labels.unknown", f"The {field} {value!r} is not known.", f"Use one of {known} in {where}."))
     for need in e.obligations:
         if need not in e.discharged:
-            reasons.append(_no("labels.obligation", _UNMET[need], _HOW[need].format(id=name, where=where)))
+            code = "labels.grant" if need == "grant" else "labels.obligation"  # a grant is given outside the registry: asked for every time
+            reasons.append(_no(code, _UNMET[need], _HOW[need].format(id=name, where=where)))
     for column in e.withheld:
         if any(c["name"] == column for c in e.schema):
             reasons.append(
@@ -127,6 +130,26 @@ def labels(e: Evidence) -> Verdict:
     if e.resolution is not None and finest is not None and finest > e.resolution:
         remedy = f"Set `release.h3_resolution: {e.resolution}` or coarser in {where}."
         reasons.append(_no("labels.resolution", f"H3 resolution {finest} is finer than the {e.resolution} an input allows.", remedy))
+    for path in e.other_release:
+        remedy = f"Run `kfm run {name}`: it is released anew by the rules of now."
+        reasons.append(_no("labels.release", f"{path} was released by other rules than the registry has now.", remedy))
+    if e.sealed:
+        reasons.append(_no("labels.sealed", "The records are sealed: nothing was released.", f"State a `release` in {where}."))
+    release = entry.release if entry is not None else None
+    if release is not None and any(n in e.obligations for n in ("aggregate", "generalise")):
+        least = max(2, e.min_records)
+        if release.min_records < least:
+            reasons.append(
+                _no(
+                    "labels.k",
+                    f"Groups of {release.min_records} are shown, at least {least} are asked for.",
+                    f"Set `release.min_records: {least}` in {where}.",
+                )
+            )
+        if release.min_area_km2 < e.min_area_km2:
+            reasons.append(
+                _no("labels.area", f"An input asks for {e.min_area_km2:g} km² at least.", f"Set `release.min_area_km2` in {where}.")
+            )
     met = ", ".join(n for n in e.obligations if n in e.discharged)
     note = f"{(entry.sensitivity if entry else None) or 'no label'}" + (f": {met} discharged" if met else "")
     return Verdict(gate="labels", reasons=tuple(reasons), note=note)
@@ -149,6 +172,12 @@ def _no(code: str, message: str, remedy: str) -> Reason:
 
 
 def _unbalanced(b: dict[str, Any], what: str) -> Reason | None:
+    if b.get("read") == -1:
+        return _no(
+            "books.missing",
+            f"The books{what} are gone with the evidence of its run.",
+            "Restore data/work from a backup, or run again with --force.",
+        )
     dropped = sum(b.get("dropped", {}).values())
     accounted = b.get("written", 0) + b.get("unchanged", 0) + b.get("quarantined", 0) + dropped
     if b.get("read") == accounted:

@@ -1,10 +1,11 @@
 """Labels are obligations: what must have happened to records before anyone may read what is made of them."""
 
 from collections.abc import Iterable
+from typing import Any
 
-from kfm.model.dataset import DatasetEntry
+from kfm.model.dataset import DatasetEntry, Release
 
-__all__ = ["CARE_LABELS", "OBLIGATIONS", "discharged", "is_private", "obligations", "unknown_labels"]
+__all__ = ["CARE_LABELS", "OBLIGATIONS", "discharged", "is_private", "obligations", "release_steps", "unknown_labels"]
 
 OBLIGATIONS: dict[str, tuple[str, ...]] = {  # sensitivity classes, and the policy labels of the same names
     "public": (),
@@ -40,10 +41,26 @@ def discharged(entry: DatasetEntry) -> tuple[str, ...]:
     return tuple(name for name, there in parts if there)
 
 
+def release_steps(release: Release | None) -> tuple[dict[str, Any], ...]:
+    """What a release does, step by step, in the words of the registry: settings, never a count."""
+    if release is None:
+        return ()
+    steps: list[dict[str, Any]] = []
+    if release.withhold:
+        steps.append({"step": "withhold", "columns": list(release.withhold)})
+    k = {"min_records": release.min_records}
+    if release.h3_resolution is not None:
+        settings = {"resolution": release.h3_resolution, **k, "min_area_km2": release.min_area_km2}
+        steps.append({"step": "h3_generalise", "discharges": "generalise", **settings})
+    if (groups := release.aggregate) is not None:
+        steps.append({"step": "aggregate", "discharges": "aggregate", "by": list(groups.by), "collect": list(groups.collect), **k})
+    return tuple(steps)
+
+
 def is_private(entries: Iterable[DatasetEntry]) -> bool:
     """Whether records themselves must stay on the restricted side: sealed at rest, named in public by commitments only."""
     listed = list(entries)
-    return bool(obligations(listed)) or any(e.release is not None and e.release.withhold for e in listed)
+    return bool(obligations(listed)) or any(e.release is not None for e in listed)
 
 
 def unknown_labels(entry: DatasetEntry) -> list[tuple[str, str]]:

@@ -1,13 +1,15 @@
 """The child process: same bytes as inline, its limits, its fences, its pipe."""
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
-from kfm.connectors.base import CaptureRefused, ConnectorFailed, toolchain
+from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, TransformJob, toolchain
 from kfm.connectors.process import run_inline, run_transform
 
 CSV = "k,v\n" + "".join(f"{i},{i % 5}\n" for i in range(500))
@@ -204,6 +206,108 @@ def test_the_environment_is_scrubbed(with_code, scratch, monkeypatch):
     row = rows_of(scratch)[0]
     assert set(row["names"].split()) <= {"PATH", "LANG", "TZ", "PYTHONHASHSEED", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LC_CTYPE"}
     assert (row["cwd"], row["tz"]) == (str(scratch), "UTC")
+
+
+# -- the workspace
+
+
+@pytest.fixture
+def in_workspace(tmp_path):
+    """Runs a connector of a workspace: `ws` and `box` are the workspace and the run's scratch folder."""
+    ws = tmp_path / "ws"
+    folder, box = ws / "scripts" / "connectors" / "ks_test", ws / "data" / ".tmp" / "1"
+    for place in (folder, box, ws / "data" / ".tmp" / "0", ws / "keys", ws / "ledger", ws / "receipts"):
+        place.mkdir(parents=True)
+    for secret in ("keys/signing.pem", "data/.tmp/0/rows.csv", "ledger/idempotency.sqlite", "receipts/1.json", "kfm.yml"):
+        (ws / secret).write_text("secret")
+    (folder / "table.txt").write_text("mine")
+    (ws / "data" / "raw.csv").write_text("k,v\na,1\nb,2\n")
+
+    def run(code):
+        body = "".join(f"    {line}\n" for line in code.splitlines())
+        (folder / "connector.py").write_text(f"import os, sys\nws = {str(ws)!r}\n\ndef transform(ctx, rows):\n{body}    yield from rows\n")
+        job = TransformJob(
+            dataset_id="ks_test", format="csv", artifact="ks_test.parquet", connector=str(folder / "connector.py"),
+            inputs=(InputFile(source_id="s0", path=str(ws / "data" / "raw.csv"), digest="sha256:0"),),
+        )  # fmt: skip
+        return run_transform(job, box, timeout_s=60)
+
+    return run
+
+
+READS = {
+    "key": "open(ws + '/keys/signing.pem')",
+    "other scratch": "open('../0/rows.csv')",
+    "ledger": "os.open(ws + '/ledger/idempotency.sqlite', os.O_RDONLY)",
+    "receipt": "import pathlib\npathlib.Path(ws, 'receipts/1.json').read_text()",
+    "settings": "open(ws + '/kfm.yml', 'rb')",
+    "through a folder": "at = os.open(os.path.dirname(ws), os.O_RDONLY)\nos.open('ws/kfm.yml', os.O_RDONLY, dir_fd=at)",
+    "list": "os.listdir(ws + '/data')",
+    "glob": "import glob\nassert glob.glob(ws + '/data/.tmp/*') == []\nos.scandir('..')",
+}
+
+
+@pytest.mark.parametrize("attempt", READS)
+def test_connector_code_sees_nothing_of_its_workspace(in_workspace, attempt):
+    with pytest.raises(ConnectorFailed, match=r"PermissionError.*connector code may not"):
+        in_workspace(READS[attempt])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Landlock")
+@pytest.mark.parametrize("path", ["keys/signing.pem", "data/.tmp/0/rows.csv", "kfm.yml"])
+def test_nor_do_the_libraries_it_uses(in_workspace, path):
+    """Arrow opens files in C, where no audit hook looks."""
+    if ctypes.CDLL(None).syscall(444, None, 0, 1) < 1:
+        pytest.skip("this system has no Landlock")
+    with pytest.raises(ConnectorFailed, match="PermissionError"):
+        in_workspace(f"import pyarrow\npyarrow.OSFile(ws + '/{path}').read()")
+
+
+def test_connector_code_reads_what_is_its_own(in_workspace):
+    code = """
+from pathlib import Path
+import fractions, sqlite3, wsgiref.util
+assert Path(__file__).with_name('table.txt').read_text() == 'mine'
+assert 'connector.py' in os.listdir(Path(__file__).parent)
+assert open(ws + '/data/raw.csv').read(3) == 'k,v'
+assert Path('/proc/self/stat').read_text() and os.listdir('.') is not None
+os.makedirs('a/b')
+Path('a/x').write_text('x')
+os.rename('a/x', 'a/b/x')
+import pyarrow
+assert pyarrow.OSFile('a/b/x').read() == b'x'
+assert pyarrow.OSFile(ws + '/data/raw.csv').read(1) == b'k'
+"""
+    assert in_workspace(code).books.written == 2
+
+
+FORGED = """
+import kfm.connectors.transform as inner, msgspec
+made = inner._transform
+def forged(*args):
+    return msgspec.structs.replace(made(*args), steps=({'step': 'aggregate', 'discharges': 'aggregate'},), files=('x',), artifact='../x')
+inner._transform = forged
+"""
+
+
+def test_what_connector_code_says_in_the_transforms_name_is_not_heard(tmp_path, scratch, job_of):
+    path = tmp_path / "connector.py"
+    path.write_text(FORGED + "\ndef transform(ctx, rows):\n    yield from rows\n")
+    job = job_of("csv", "k,v\na,1\n", connector=str(path))
+    (tmp_path / "inline").mkdir()
+    result = run_transform(job, scratch)
+    assert (result.steps, result.files, result.artifact) == ((), (), "ks_test.parquet")
+    assert run_inline_in_child(job, tmp_path / "inline") == "aggregate", "it was said"
+
+
+def run_inline_in_child(job, folder):
+    """The same without the parent's ear, in a process of its own: the connector changes the modules it runs in."""
+    code = (
+        "import sys, msgspec; from pathlib import Path; from kfm.connectors.base import TransformJob; from kfm.connectors.process import run_inline;"
+        "print(run_inline(msgspec.json.decode(sys.argv[1], type=TransformJob), Path(sys.argv[2])).steps[0]['step'])"
+    )
+    order = [sys.executable, "-c", code, msgspec.json.encode(job).decode(), str(folder)]
+    return subprocess.run(order, capture_output=True, text=True, check=True).stdout.strip()
 
 
 # -- limits
