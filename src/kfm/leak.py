@@ -1,7 +1,9 @@
 """leak: non-interference. What is public must not change when only what is withheld changes."""
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,19 +67,23 @@ def look_for_leaks(
             entry = _showing_all(entry)
             own = build.public(made, room(scratch, "alone"), entry)
         joined = made.table.read_bytes() if entry.source.kind == "join" else None
-    for seed in SEEDS if entry.release is not None else ():
+
+    def differs(seed: int) -> list[dict[str, str]]:
         with world.data.scratch() as scratch:
             try:
-                twin = (
-                    build.precise(build.twin(inputs, scratch, seed), scratch)
-                    if joined is None
-                    else build.of_join(joined, made, scratch, seed)
-                )
+                if joined is None:
+                    twin = build.precise(build.twin(inputs, scratch, seed), scratch)
+                else:
+                    twin = build.of_join(joined, made, scratch, seed)
             except (CaptureRefused, ConnectorFailed):  # what it says may be about hidden values
                 remedy = "Let connector code go by the form of withheld values at most, never by what they say."
-                found.append(_reason("leak.differs", "The transform fails when only hidden values change.", remedy))
-                continue
-            found += compare(own, build.public(twin, scratch, entry))
+                return [_reason("leak.differs", "The transform fails when only hidden values change.", remedy)]
+            return compare(own, build.public(twin, scratch, entry))
+
+    seeds = SEEDS if entry.release is not None else ()
+    with ThreadPoolExecutor(min(len(SEEDS), os.cpu_count() or 1), "kfm-twin") as pool:  # each waits for children of its own
+        for reasons in pool.map(differs, seeds):
+            found += reasons
     unique = {(r["code"], r["message"]): r for r in found}
     return list(unique.values())
 

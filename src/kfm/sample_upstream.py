@@ -98,6 +98,8 @@ DATASETS: tuple[SampleDataset, ...] = (
         time_column="time",
         host="quakes.sample.kfm.example",
     ),
+)
+_DEMO: tuple[SampleDataset, ...] = (  # served too; the demo registers them to show an approval and a denial
     SampleDataset(
         dataset="ks_sites",
         path="/sites.geojson",
@@ -117,8 +119,8 @@ DATASETS: tuple[SampleDataset, ...] = (
         host="wells.sample.kfm.example",
     ),
 )
-_BY_NAME = {d.dataset: d for d in DATASETS}
-_BY_PATH = {d.path: d for d in DATASETS}
+_BY_NAME = {d.dataset: d for d in (*DATASETS, *_DEMO)}
+_BY_PATH = {d.path: d for d in _BY_NAME.values()}
 _CONTENT_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json", "geojson": "application/geo+json"}
 
 # County, its seat, and the county's rough middle in hundredths of a degree.
@@ -524,7 +526,7 @@ class _Shared:
 
     url: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    states: dict[str, _State] = field(default_factory=lambda: {d.dataset: _State() for d in DATASETS})
+    states: dict[str, _State] = field(default_factory=lambda: {name: _State() for name in _BY_NAME})
     log: deque[tuple[str, str, int]] = field(default_factory=lambda: deque(maxlen=10_000))
     connections: set[socket.socket] = field(default_factory=set)
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -538,7 +540,7 @@ class _Shared:
 
     def snapshot(self) -> dict[str, Any]:
         with self.lock:
-            return {name: {"mode": state.mode, "revision": state.revision} for name, state in self.states.items()}
+            return {d.dataset: {"mode": self.states[d.dataset].mode, "revision": self.states[d.dataset].revision} for d in DATASETS}
 
     def control(self, dataset: Any, mode: Any, revision: Any) -> dict[str, Any]:
         names, mode = _known_datasets(dataset), _known_mode(mode)

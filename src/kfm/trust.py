@@ -272,7 +272,7 @@ def _bad_root(number: int, why: str) -> IntegrityError:
 
 
 def _unfit_root(
-    number: int, why: str, remedy: str = "Restore the root file from a backup, or remove it and let its owner write that version again."
+    number: int, why: str, remedy: str = "Restore that root file from a backup, or remove it; `kfm keys list` then shows what is left."
 ) -> Denied:
     return Denied(
         f"root/{number:04}.json is not acceptable: {why}.", expected="distinct, sound keys and thresholds they meet", remedy=remedy
