@@ -415,7 +415,7 @@ def _told(work: "_Update", row: LedgerRow, verdicts: list[dict[str, Any]], table
         asked = [r for v in verdicts for r in v.get("review", ())]
         if asked:
             work.log.say("review.requested", stage="publish", level="warning", proposal=proposal, reasons=[r["code"] for r in asked])
-        why = "; ".join(r["message"] for r in asked) or f"{waits} approvals are needed"
+        why = "; ".join(r["message"] for r in asked) or f"{waits} approval{' is' if waits == 1 else 's are'} needed"
         with work.world.ended():
             work._close_log("PROPOSED", why)
         return work.outcome("PROPOSED", why, exit_code=7, version_id=row.version_id, remedy=f"kfm review {proposal}", **numbers)

@@ -9,20 +9,21 @@ from kfm.assemble import judge_candidate
 from kfm.catalog.check import check_records
 from kfm.channel import EMPTY
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
+from kfm.evidence import check_files
 from kfm.gates.base import Verdict
+from kfm.gates.kernel import labels, licence, registered
 from kfm.judge import attested, evidence_of, judge, official_candidate, reason
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.projection import shown_version
-from kfm.promote import check_files
 from kfm.proposal import Judged, approvals_of, count, load, registry_digest, run_of
 from kfm.records import version_listing
-from kfm.ref import resolve
+from kfm.ref import Ref, resolve
 from kfm.release import candidate_of
 from kfm.verify import Verified, verify_dataset
 from kfm.wal import Wal
 from kfm.world import World
 
-__all__ = ["Judgement", "check_version", "judge_ref", "may_show"]
+__all__ = ["Judgement", "check_readable", "check_version", "judge_ref", "may_show"]
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +123,21 @@ def check_version(world: World, dataset_id: str, generation: Generation) -> None
         raise Denied(
             f"{generation.version_id} may not be official: {'; '.join(r.message for r in no)}",
             expected="a version that passes the gates of now",
+            remedy=no[0].remedy,
+        )
+
+
+def check_readable(world: World, ref: Ref) -> None:
+    """Raise `Denied` when a version may not be handed out under the labels and licence of now, whatever they were when it was made."""
+    head = world.store.read(lambda tx: tx.index.generation(ref.dataset_id, ref.generation))
+    candidate = official_candidate(world, ref.dataset_id, head)
+    found = {p: a["digest"] for p, a in candidate["artifacts"].items()}
+    evidence = evidence_of(world, candidate, found=found, before=None, leak=[])
+    no = [r for gate in (registered, labels, licence) for r in gate(evidence).reasons if r.code != "registry.retired"]
+    if no:
+        raise Denied(
+            f"{ref.dataset_id}@{ref.version_id[:9]}… may not be handed out: {no[0].message}",
+            expected="a version that the labels and the licence of now allow",
             remedy=no[0].remedy,
         )
 

@@ -1,37 +1,36 @@
 """promote: judge again, name the next generation, write the version, its lineage and receipts, then ★ append it."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kfm import canonical
 from kfm.assemble import judge_candidate
-from kfm.attest import check_attestation
 from kfm.channel import EMPTY, Channel
 from kfm.claim import approved
 from kfm.clock import rfc3339
 from kfm.closing import close_log, idempotency_state
-from kfm.errors import Denied, Fenced, IntegrityError, KfmError, StepFailed
+from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed
+from kfm.evidence import check_files, check_version_folder, inputs_changed
 from kfm.lineage.base import cypher, edges, openlineage, record_of
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import LedgerRow, Token, head_key_of
-from kfm.model.version import ATTESTATION, is_record
+from kfm.model.version import is_record
 from kfm.operate import void
 from kfm.projection import deliver, project
 from kfm.proposal import approvals_of, count, load, proposal_path, registry_digest, rejected_by
-from kfm.raw import checksums, parse_checksums
+from kfm.raw import checksums
 from kfm.receipts import finish, run_folder, seal
 from kfm.release import candidate_path, precise_path
-from kfm.verify import Verified, verify_in_zone
 from kfm.wal import Wal
 from kfm.world import Outcome, World
 
 if TYPE_CHECKING:
     from kfm.update import Steps
 
-__all__ = ["check_files", "promote"]
+__all__ = ["promote"]
 
 
 def promote(world: World, dataset_id: str, run_id: str | None = None, *, wait: bool = False) -> "Steps":
@@ -207,7 +206,7 @@ class _Promote:
         proposal, _ = load(self.world, self.row)
         self.registry_digest, self.policy_digest = proposal["registry_digest"], proposal["policy_digest"]
         valid, wanted = count(self.world, self.row)
-        self.inputs_changed = _inputs_changed(self.world, self.row)
+        self.inputs_changed = inputs_changed(self.world, self.row)
         found = judge_candidate(self.world, self.row, candidate, proposal["files"], proposal["leak"], head, (wanted, valid), self.log)
         return msgspec.to_builtins(found), candidate
 
@@ -298,7 +297,7 @@ class _Promote:
         folder = f"processed/{row.dataset_id}/{row.version_id}"
         artifacts = {path: artifact["digest"] for path, artifact in candidate["artifacts"].items()}
         if data.exists(f"{folder}/checksums.sha256"):
-            _compare_version(self.world, row, artifacts)
+            check_version_folder(self.world, row, artifacts)
             return
         proposal, _ = load(self.world, row)
         records = {path: digest for path, digest in proposal["files"].items() if is_record(path)}
@@ -313,7 +312,7 @@ class _Promote:
             if source != target and publisher.write_file(target, data.local(source)) != digest:
                 raise IntegrityError(f"{target} is damaged.", expected=digest, remedy="Run again with --force.")
         publisher.write_file(f"{folder}/checksums.sha256", checksums(artifacts | records))
-        _compare_version(self.world, row, artifacts)
+        check_version_folder(self.world, row, artifacts)
         self.log.say("version.written", stage="publish", version_id=row.version_id, artifacts=len(artifacts))
 
     # ---- ★ and after -------------------------------------------------------------------------------------------------
@@ -467,75 +466,3 @@ def _latency(row: LedgerRow, now: str) -> int:
     import datetime as dt
 
     return max(0, int((dt.datetime.fromisoformat(now) - dt.datetime.fromisoformat(row.timestamp)).total_seconds() * 1000))
-
-
-def check_files(world: World, row: LedgerRow, wal: Wal | None) -> list[dict[str, str]]:
-    """Every file the proposal names is there and unchanged; a missing one is a reason, a changed one raises.
-
-    The journal says what proposal.json must be and which capture it came from; None once it is archived.
-    """
-    again = f"`kfm run {row.dataset_id} --force --reason …` makes it again."
-    try:
-        proposal, digest = load(world, row)
-    except Denied as error:
-        return [{"code": "proposal.missing", "message": error.happened, "remedy": error.remedy}]
-    listed = {proposal_path(row.dataset_id, row.run_id, n): d for n, d in proposal["files"].items()}
-    listed |= {f"{run_folder(row)}/{n}": d for n, d in proposal["receipts"].items()}
-    if wal is not None and proposal["approvals"]:  # it waited for people: what it was made from must still be what they relied on
-        listed |= _capture_files(world, row, wal)
-    there = {p: stored.digest for p in listed if (stored := world.data.stat(p)) is not None}
-    changed = [p for p, d in there.items() if listed[p] != d]
-    pinned = (wal.payload("assemble") or {}).get("proposal") if wal is not None else None
-    if changed or (pinned is not None and pinned != digest):
-        what = changed[0] if changed else proposal_path(row.dataset_id, row.run_id)
-        raise IntegrityError(f"{what} was changed after it was proposed.", expected="what was judged", remedy=again)
-    return [{"code": _missing(p), "message": f"{p} is missing.", "remedy": again} for p in listed if p not in there]
-
-
-def _inputs_changed(world: World, row: LedgerRow) -> bool:
-    """Whether a dataset this one is joined from has other records, or other withdrawals, than when it was made."""
-    joined = [s for s in msgspec.json.decode(row.source_metadata) if s["source_url"].startswith("kfm://dataset/")]
-    if not joined:
-        return False
-    from kfm.derive import fetch_table
-
-    with world.data.scratch() as scratch:
-        return any(fetch_table(world, s["source_url"], s["etag"], scratch / s["source_id"]).status != 304 for s in joined)
-
-
-def _capture_files(world: World, row: LedgerRow, wal: Wal) -> dict[str, str]:
-    folder = f"raw/{row.dataset_id}/captures/{(wal.payload('capture') or {}).get('capture_id')}"
-    if not world.data.exists(f"{folder}/checksums.sha256"):
-        return {f"{folder}/checksums.sha256": ""}
-    return {f"{folder}/{n}": d for n, d in parse_checksums(world.data.read(f"{folder}/checksums.sha256")).items()}
-
-
-def _missing(path: str) -> str:
-    """The code of a missing file: what kind of evidence it is."""
-    if path.endswith("attestation.json"):
-        return "attestation.missing"
-    return "catalog.missing" if path.endswith(("dcat.json", "stac.json", "prov.json", "version.json")) else "receipts.missing"
-
-
-def _compare_version(world: World, row: LedgerRow, artifacts: Mapping[str, str]) -> None:
-    """A version folder is accepted only when it is whole: the same data, every byte, no other file, signed by a builder.
-
-    Its records are those of its first promotion; they speak of the same bytes.
-    """
-    found, where = Verified(), f"processed/{row.dataset_id}/{row.version_id}"
-    verify_in_zone(world.data, where, found)
-    listed = parse_checksums(world.data.read(f"{where}/checksums.sha256"))
-    if not found.problems and {p: d for p, d in listed.items() if not is_record(p)} != artifacts:
-        found.wrong(where, "it holds other data under the same version id")
-    if not found.problems:
-        try:
-            check_attestation(world.data.read(f"{where}/{ATTESTATION}"), world.keys, {p: d for p, d in listed.items() if p != ATTESTATION})
-        except (KfmError, OSError) as error:
-            found.wrong(f"{where}/{ATTESTATION}", getattr(error, "happened", "it is missing"))
-    if found.problems:
-        problem = found.problems[0]
-        raise IntegrityError(
-            f"{problem['where']} cannot be published: {problem['what']}.",
-            expected="a version folder exactly as it was promoted",
-            remedy="Restore it from a backup, or move the folder away; `kfm verify` lists what is wrong.",
-        )

@@ -551,3 +551,10 @@ def test_a_capture_people_relied_on_must_still_be_there(kfm: Kfm, ws: Path, stew
     (capture,) = (ws / "data" / "raw" / QUAKES / "captures").glob("*/source.geojson")
     capture.unlink()
     assert kfm("promote", str(number)).code == 3 and official(ws) == {}
+
+
+def test_a_stricter_label_stops_handing_out_at_once(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
+    assert kfm("run", QUAKES).code == 0 and kfm("get", QUAKES, "-o", str(tmp_path / "a")).code == 0
+    edit(ws, "sensitivity: public", "sensitivity: sensitive-location")
+    assert kfm("get", QUAKES, "-o", str(tmp_path / "b")).code == 3 and not (tmp_path / "b").exists()
+    assert kfm("bundle", QUAKES, "-o", str(tmp_path / "c.zip")).code == 3 and not (tmp_path / "c.zip").exists()

@@ -13,7 +13,7 @@ LAYERS = {
     "run": {
         "update", "operate", "projection", "capture", "claim", "closing", "assemble", "promote", "quarantine", "attest", "receipts", "boundary", "proposal", "channel", "wal", "world", "raw",
         "runlog", "runfiles", "verify", "reindex", "doctor", "status", "ref", "heartbeat", "trust", "bundle", "commitments", "labels", "leak", "judge",
-        "records", "rebuild", "erase", "release", "derive", "grants", "judgement",
+        "records", "rebuild", "erase", "release", "derive", "grants", "judgement", "evidence",
     },
     "control": {"inline", "schedule", "backfill", "pools", "webhook", "worker", "jobs", "runners"},
     "faces": {"cli", "reader", "console", "config", "wiring", "testing", "sample_upstream", "drill", "__main__"},

@@ -9,6 +9,7 @@ from kfm.bundle import bundle, verify_bundle
 from kfm.cli.call import Parser, emit
 from kfm.cli.witness import read_witness
 from kfm.errors import Denied, IntegrityError, UsageError
+from kfm.judgement import check_readable
 from kfm.ref import dataset_of, resolve
 from kfm.wiring import open_workspace, open_world
 from kfm.zones.base import hash_file
@@ -40,6 +41,7 @@ def main(args: Any) -> int:
             if not world.data.exists(world.channel(dataset_of(args.ref)).path(1)):
                 workspace.require(dataset_of(args.ref))  # a typing mistake gets the nearest name
             ref = resolve(world, args.ref)
+            check_readable(world, ref)
             with temp.open("wb") as file:
                 file.writelines(bundle(world, ref, read_witness(args.witness) if args.witness else None))
         report = verify_bundle(mapped(temp), dt.datetime.now(dt.UTC))

@@ -6,6 +6,7 @@ from typing import Any
 
 from kfm.cli.call import Parser, emit
 from kfm.errors import IntegrityError, UsageError
+from kfm.judgement import check_readable
 from kfm.raw import parse_checksums
 from kfm.ref import dataset_of, resolve
 from kfm.wiring import open_workspace, open_world
@@ -25,6 +26,7 @@ def main(args: Any) -> int:
         if not world.data.exists(world.channel(dataset_of(args.ref)).path(1)):
             workspace.require(dataset_of(args.ref))  # a typing mistake gets the nearest name
         ref = resolve(world, args.ref)
+        check_readable(world, ref)
         folder = world.data.local(f"processed/{ref.dataset_id}/{ref.version_id}")
         listed = parse_checksums((folder / "checksums.sha256").read_bytes())
         if args.output.exists() and not args.output.is_dir():

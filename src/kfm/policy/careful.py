@@ -1,6 +1,7 @@
 """The half that all evaluators share: nothing is asked of doubtful rules, and no doubtful answer is passed on."""
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -33,7 +34,7 @@ class _Denial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=Tru
     remedy: str
 
 
-class Careful:
+class Careful(ABC):
     """Makes a `Decision` of whatever a back end's `ask` returns or raises."""
 
     engine: ClassVar[str]
@@ -43,9 +44,9 @@ class Careful:
         self.digest = policy_digest(self.sources)
         self._findings = scan(self.sources)
 
+    @abstractmethod
     def ask(self, package: str, question: bytes) -> Any:
         """`{"allow": …, "deny": […]}` as `package` answers. Raises `Trouble`."""
-        raise NotImplementedError
 
     def decide(self, package: str, document: Mapping[str, Any]) -> Decision:
         """See `Evaluator`."""
