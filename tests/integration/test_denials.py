@@ -204,10 +204,16 @@ def collection(ws: Path) -> Path:
     return ws / "data" / "catalog" / "stac" / QUAKES / "collection.json"
 
 
+def overwrite(path: Path, content: bytes) -> None:
+    """What is written once is read-only; somebody who means harm is not stopped by that."""
+    path.chmod(0o644)
+    path.write_bytes(content)
+
+
 def change_link(ws: Path) -> None:
-    text = collection(ws).read_text()
-    assert "/items/" in text
-    collection(ws).write_text(text.replace("/items/", "/itemz/"))
+    raw = collection(ws).read_bytes()
+    assert b"/items/" in raw
+    overwrite(collection(ws), raw.replace(b"/items/", b"/itemz/"))
 
 
 @pytest.mark.parametrize(
@@ -220,7 +226,7 @@ def change_link(ws: Path) -> None:
         (lambda ws: collection(ws).unlink(), 3, "catalog.missing"),
         (lambda ws: shutil.rmtree(ws / "data" / "catalog" / "prov"), 3, "catalog.missing"),
         (change_link, 3, "catalog.dangling"),
-        (lambda ws: (ws / "data" / "catalog" / "dcat" / f"{QUAKES}.json").write_text("{}"), 3, "catalog.invalid"),
+        (lambda ws: overwrite(ws / "data" / "catalog" / "dcat" / f"{QUAKES}.json", b"{}"), 3, "catalog.invalid"),
     ],
     ids=["receipt", "extra file", "unsigned", "no dcat", "no stac", "no prov", "dangling link", "broken dcat"],
 )
@@ -517,7 +523,7 @@ def test_a_lost_generation_and_a_changed_catalog_are_found_and_mended(kfm: Kfm, 
     assert kfm("run", QUAKES).code == 0
     dcat = ws / "data" / "catalog" / "dcat" / f"{QUAKES}.json"
     whole = dcat.read_bytes()
-    dcat.write_bytes(whole.replace(b"CC0-1.0", b"MIT"))
+    overwrite(dcat, whole.replace(b"CC0-1.0", b"MIT"))
     collection(ws).unlink()
     assert kfm("gates", QUAKES).code == 3 and kfm("doctor").code == 1
     assert kfm("doctor", "--fix").code == 0 and dcat.read_bytes() == whole and kfm("gates", QUAKES).code == 0
