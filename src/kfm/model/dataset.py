@@ -7,7 +7,6 @@ import msgspec
 from kfm.model.ids import DATASET_ID_PATTERN, ID_PATTERN
 
 __all__ = [
-    "SENSITIVITIES",
     "Aggregate",
     "Column",
     "DatasetEntry",
@@ -26,7 +25,6 @@ Identifier = Annotated[str, msgspec.Meta(pattern=f"^{ID_PATTERN}$")]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Sensitivity = Literal["public", "restricted", "sensitive-location", "aggregate-only"]
-SENSITIVITIES = ("public", "restricted", "sensitive-location", "aggregate-only")
 
 
 class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -253,12 +253,12 @@ def test_connector_code_sees_nothing_of_its_workspace(in_workspace, attempt):
         in_workspace(READS[attempt])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Landlock")
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: Landlock is a part of Linux")
 @pytest.mark.parametrize("path", ["keys/signing.pem", "data/.tmp/0/rows.csv", "kfm.yml"])
 def test_nor_do_the_libraries_it_uses(in_workspace, path):
     """Arrow opens files in C, where no audit hook looks."""
     if ctypes.CDLL(None).syscall(444, None, 0, 1) < 1:
-        pytest.skip("this system has no Landlock")
+        pytest.skip("not run: this system has no Landlock")
     with pytest.raises(ConnectorFailed, match="PermissionError"):
         in_workspace(f"import pyarrow\npyarrow.OSFile(ws + '/{path}').read()")
 
