@@ -21,12 +21,14 @@ demo: setup
 test: setup
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/python -m kfm.secrets .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/python -m kfm.secrets .
 	$(BIN)/mypy
 
 bench: setup
@@ -43,7 +45,7 @@ schemas: setup
 
 # Needs `uv` on the PATH; writes hashes only, never an address.
 lock:
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra geo --extra dev -o requirements.lock pyproject.toml
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra geo --extra raster --extra dev -o requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache
