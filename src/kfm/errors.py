@@ -14,6 +14,8 @@ KfmError                    1  failed
 
 from typing import ClassVar
 
+from kfm.masking import masked
+
 __all__ = [
     "Denied",
     "Fenced",
@@ -35,6 +37,7 @@ class KfmError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, happened: str, *, expected: str = "", remedy: str = "") -> None:
+        happened, expected, remedy = masked(happened), masked(expected), masked(remedy)
         parts = [happened, f"Expected {expected}." if expected else "", remedy]
         super().__init__(" ".join(p for p in parts if p))
         self.happened, self.expected, self.remedy = happened, expected, remedy

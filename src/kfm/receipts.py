@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from kfm.clock import rfc3339
+from kfm.masking import masked
 from kfm.model import ids
 from kfm.model.receipt import Receipt, RunManifest, RunRecord, ValidationReport
 from kfm.store.base import LedgerRow, WalRecord
@@ -20,7 +21,7 @@ _STATUS = {"COMMITTED": "succeeded", "PROPOSED": "succeeded", "NOOP": "skipped",
 
 
 def pretty(value: Any) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+    return masked(msgspec.json.format(msgspec.json.encode(value).decode(), indent=2)).encode() + b"\n"
 
 
 def receipt_path(run_id: str, started_at: str, job_type: str = JOB_TYPE) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from kfm.clock import Clock, rfc3339
+from kfm.masking import masked
 from kfm.model.ids import new_run_id
 from kfm.zones.base import Zone
 
@@ -51,7 +52,7 @@ def mask(text: str, private: Mapping[str, str]) -> str:
     """`text` without personal data, machine paths and secrets."""
     for value, name in private.items():
         text = text.replace(value, name)
-    return _BEARER.sub(r"\1\2***", _EMAIL.sub("<e-mail>", text))
+    return _BEARER.sub(r"\1\2***", _EMAIL.sub("<e-mail>", masked(text)))
 
 
 class RunLog:

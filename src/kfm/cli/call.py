@@ -15,6 +15,7 @@ from typing import Any
 
 from kfm.cli import COMMANDS
 from kfm.errors import KfmError, UsageError
+from kfm.masking import masked
 
 __all__ = ["Parser", "again", "command", "emit", "fail", "guard", "parser_of"]
 
@@ -153,10 +154,10 @@ def fail(error: KfmError, as_json: bool, verbose: bool = False) -> int:
     if verbose:
         import traceback
 
-        traceback.print_exception(error)
+        print(masked("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     return error.exit_code
 
 
 def emit(value: Any) -> None:
     """The `--json` result: one document on stdout."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(masked(json.dumps(value, indent=2, ensure_ascii=False)))

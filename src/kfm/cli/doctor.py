@@ -11,9 +11,12 @@ from kfm.cli.terminal import say, sign
 from kfm.doctor import examine
 from kfm.errors import KfmError
 from kfm.reindex import datasets_with_evidence
-from kfm.wiring import open_workspace, open_world
+from kfm.secrets import scan
+from kfm.wiring import Workspace, is_live, open_workspace, open_world
 
 __all__ = ["configure", "main"]
+
+ADVICE = "contact.missing"  # said, but nothing is broken
 
 
 def configure(parser: Parser) -> None:
@@ -51,6 +54,7 @@ def _findings(args: Any) -> list[dict[str, Any]]:
             KeyFolder(workspace.path / "keys").check()
         except KfmError as error:
             found.append({"code": "keys.damaged", "where": "keys", "what": error.happened, "remedy": error.remedy, "fixed": False})
+    found += _advice(workspace)
     try:
         with open_world(workspace) as world:
             names = sorted({*workspace.registered(), *datasets_with_evidence(world)})
@@ -60,9 +64,31 @@ def _findings(args: Any) -> list[dict[str, Any]]:
         return found
 
 
+def _advice(workspace: Workspace) -> list[dict[str, Any]]:
+    """Secrets where references belong, and upstreams that are not told who asks."""
+    read = [workspace.path / name for name in ("kfm.yml", "data/registry", "scripts", "src")]
+    found = [
+        {
+            "code": "secret.inline",
+            "where": f"{secret.path.relative_to(workspace.path)}:{secret.line}",
+            "what": f"it looks like a credential ({secret.rule})",
+            "remedy": "Replace it, and name where it is: env:NAME, file:PATH or cmd:COMMAND.",
+            "fixed": False,
+        }
+        for secret in scan(path for path in read if path.exists())
+    ]
+    entries = [entry for name in workspace.registered() if (entry := workspace.readable(name)) is not None]
+    if not workspace.config.contact and any(is_live(entry.source.url) for entry in entries):
+        remedy = "Add `contact: you@example.org` (or an address) to kfm.yml; upstreams ask for one."
+        found.append(
+            {"code": ADVICE, "where": "kfm.yml", "what": "no contact is named to upstream hosts", "remedy": remedy, "fixed": False}
+        )
+    return found
+
+
 def main(args: Any) -> int:
     found = _findings(args)
-    left = [f for f in found if not f["fixed"]]
+    left = [f for f in found if not f["fixed"] and f["code"] != ADVICE]
     damaged = any("damaged" in f["code"] or f["code"] == "store.unusable" for f in left)
     code = 6 if damaged else 1 if left else 0
     if args.json:

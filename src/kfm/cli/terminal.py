@@ -7,6 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from kfm.masking import masked
+
 __all__ = ["Progress", "colour", "mask_home", "program", "progress", "say", "say_error", "show", "sign"]
 
 _SIGNS = {
@@ -30,11 +32,12 @@ def sign(state: str, stream: Any = None) -> str:
 
 
 def say(text: str = "") -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(masked(text), file=sys.stderr, flush=True)
 
 
 def show(line: str) -> None:
     """Print a line of the result: cut to the window on a terminal, whole in a pipe."""
+    line = masked(line)
     if sys.stdout.isatty():
         width = os.get_terminal_size().columns
         visible = re.sub(r"\x1b\[[0-9;]*m", "", line)

@@ -7,20 +7,23 @@ import msgspec
 
 from kfm.errors import Quarantined, UpstreamUnavailable
 
-__all__ = ["FetchRequest", "Fetched", "Fetcher", "TooLarge", "UpstreamRefused", "Wait"]
+__all__ = ["FetchRequest", "Fetched", "Fetcher", "SecretEchoed", "TooLarge", "UpstreamRefused", "Wait"]
 
 
 class FetchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One resource to get, and what the getting may touch.
 
-    A header value, or the value of a query field named like a secret, may be a reference `env:NAME` or `file:PATH`.
-    It is resolved when the request is sent, and only for the host of `url`.
+    A header value, or the value of a query field named like a secret, may be a reference `env:NAME`, `file:PATH` or
+    `cmd:COMMAND`. It is resolved when the request is sent, and only for the server of the registered address.
     """
 
     url: str
     hosts: tuple[str, ...]  # exact and in lower case; the host of `url` must be among them
     etag: str | None = None  # a strong validator with its quotes; makes the request conditional
     headers: dict[str, str] = {}
+    accept: str = ""
+    body: str = ""  # JSON; makes it a POST, which is asked again like a GET but is never conditional and never continued
+    made_from: str = ""  # the registered address that `url` follows from (a page, a next link); empty: it is `url` itself
     max_bytes: int = 64 * 2**30
 
 
@@ -53,6 +56,12 @@ class TooLarge(Quarantined):
     code: ClassVar[str] = "too-large"
 
 
+class SecretEchoed(Quarantined):
+    """The body repeats a credential we sent; nothing of it is kept, because raw bytes are never changed."""
+
+    code: ClassVar[str] = "secret-echoed"
+
+
 class UpstreamRefused(UpstreamUnavailable):
     """Upstream answered and the answer is final (404, 403, an untrusted certificate): asking again does not help."""
 
@@ -70,6 +79,6 @@ class Fetcher(Protocol):
         """Get `request.url` into `into`.
 
         Raises `Denied` for a host or address that is not allowed, `UsageError` for an unusable request, `TooLarge`
-        for a body over `max_bytes`, `UpstreamUnavailable` when transport gave up.
+        for a body over `max_bytes`, `SecretEchoed` for one with our credential in it, `UpstreamUnavailable` when transport gave up.
         """
         ...

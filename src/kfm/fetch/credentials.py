@@ -2,33 +2,57 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote, unquote_plus
 
 from kfm.errors import UsageError
 from kfm.fetch.url import is_reference, names_a_secret
+from kfm.masking import keep_secret
 
-__all__ = ["resolve_headers", "resolve_query"]
+__all__ = ["check_value", "query_references", "resolve_headers", "resolve_query"]
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[\x20-\x7e\x80-\xff\t]+")
 _SECRET_HEADER = re.compile(r"authorization|token|key|secret|cookie|password|credential|signature", re.IGNORECASE)
 _OURS = {"host", "connection", "accept-encoding", "content-length", "transfer-encoding", "te", "upgrade", "expect", "trailer", "range"}
 _MAX_SECRET = 64 * 1024
+_COMMAND_SECONDS = 10.0
+_REMEDIES = {
+    "env": "Set the variable.",
+    "file": "Write the file, readable by this user.",
+    "cmd": f"Run the command yourself: it must print the value within {_COMMAND_SECONDS:g} seconds and end with 0.",
+}
 
 
 def resolve_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers as they are sent, references `env:NAME` and `file:PATH` replaced by what they name.
+    """The headers as they are sent, references `env:NAME`, `file:PATH` and `cmd:COMMAND` replaced by what they name.
 
     Raises `UsageError` for an inline secret, a reference to nothing, or a header the fetcher sets itself; never says a value.
     """
     return {name: _resolve_header(name, value) for name, value in headers.items()}
 
 
-def resolve_query(query: str) -> str:
-    """The query as it is sent: references in fields named like a secret replaced by what they name."""
-    return "&".join(_resolve_field(field) for field in query.split("&"))
+def resolve_query(query: str, allowed: Container[str]) -> str:
+    """The query as it is sent: the `allowed` references in fields named like a secret replaced by what they name."""
+    return "&".join(_resolve_field(field, allowed) for field in query.split("&"))
+
+
+def query_references(query: str) -> set[str]:
+    """The references in fields named like a secret."""
+    fields = [field.partition("=") for field in query.split("&")]
+    return {unquote_plus(value) for name, _, value in fields if names_a_secret(unquote_plus(name)) and is_reference(unquote_plus(value))}
+
+
+def check_value(name: str, value: str) -> None:
+    """Refuse what a header cannot carry; a line break would let a value add headers of its own."""
+    if not _VALUE.fullmatch(value):
+        raise UsageError(
+            f"The value of header {name} is empty or has characters a header cannot carry.",
+            expected="one line of text",
+            remedy=f"Correct what `source.headers.{name}` refers to.",
+        )
 
 
 def _resolve_header(name: str, value: str) -> str:
@@ -38,15 +62,10 @@ def _resolve_header(name: str, value: str) -> str:
     elif _SECRET_HEADER.search(name):
         raise UsageError(
             f"The header {name} holds an inline secret.",
-            expected="a reference to the whole value: `env:NAME` or `file:PATH`",
+            expected="a reference to the whole value: `env:NAME`, `file:PATH` or `cmd:COMMAND`",
             remedy=f"Put the value in the environment or a file and name it in `source.headers.{name}`.",
         )
-    if not _VALUE.fullmatch(value):  # a line break would let a value add headers of its own
-        raise UsageError(
-            f"The value of header {name} is empty or has characters a header cannot carry.",
-            expected="one line of text",
-            remedy=f"Correct what `source.headers.{name}` refers to.",
-        )
+    check_value(name, value)
     return value
 
 
@@ -60,21 +79,23 @@ def _check_name(name: str) -> None:
         )
 
 
-def _resolve_field(field: str) -> str:
+def _resolve_field(field: str, allowed: Container[str]) -> str:
     name, _, value = field.partition("=")
-    if not names_a_secret(unquote_plus(name)) or not is_reference(unquote_plus(value)):
+    if not names_a_secret(unquote_plus(name)) or unquote_plus(value) not in allowed:
         return field
     return f"{name}={quote(_look_up(unquote_plus(value), f'query field {unquote_plus(name)}'), safe='')}"
 
 
 def _look_up(reference: str, where: str) -> str:
     kind, _, place = reference.partition(":")
-    value = os.environ.get(place) if kind == "env" else _read(Path(place))
-    if not value:
+    value = os.environ.get(place) if kind == "env" else _printed(place) if kind == "cmd" else _read(Path(place))
+    if value:
+        keep_secret(value)
+    else:
         raise UsageError(
             f"The {where} refers to {reference}, which is missing or empty.",
             expected="a reference that holds the value",
-            remedy="Set the variable." if kind == "env" else "Write the file, readable by this user.",
+            remedy=_REMEDIES[kind],
         )
     return value
 
@@ -84,4 +105,20 @@ def _read(path: Path) -> str | None:
         with path.open("rb") as file:
             return file.read(_MAX_SECRET).decode().rstrip("\r\n")
     except (OSError, ValueError):  # the caller says which reference it was; a decoding error would quote the bytes
+        return None
+
+
+@cache
+def _printed(command: str) -> str | None:
+    """What a command prints, asked once per process; no shell, and what it says on stderr is nobody's business."""
+    import shlex
+    import subprocess  # here, because most sources need no command
+
+    try:
+        done = subprocess.run(
+            shlex.split(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            timeout=_COMMAND_SECONDS, check=True,
+        )  # fmt: skip
+        return done.stdout[:_MAX_SECRET].decode().strip()
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError):
         return None

@@ -4,7 +4,8 @@ import datetime as dt
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -13,21 +14,23 @@ from kfm.clock import rfc3339
 from kfm.errors import UpstreamUnavailable
 from kfm.fetch.address import Lookup, lookup
 from kfm.fetch.backoff import Backoff, retry_after_seconds
-from kfm.fetch.base import Fetched, FetchRequest, TooLarge, UpstreamRefused, Wait
+from kfm.fetch.base import Fetched, FetchRequest, SecretEchoed, TooLarge, UpstreamRefused, Wait
 from kfm.fetch.connect import Dialer
 from kfm.fetch.credentials import resolve_headers
 from kfm.fetch.etag import strong_etag, weak_etag
 from kfm.fetch.pace import Pace
 from kfm.fetch.partial import Partial
-from kfm.fetch.question import Condition, Question, gave_up
+from kfm.fetch.polite import Manners
+from kfm.fetch.question import Asking, Condition, Question, gave_up
 from kfm.fetch.trouble import Transient
 from kfm.fetch.url import Target, canonical_url, expand_url, find_inline_secret, masked_url
 from kfm.fetch.wire import Head, Wire, read_body
+from kfm.masking import Echo, masked
 
-__all__ = ["HttpFetcher", "canonical_url", "expand_url", "find_inline_secret", "resolve_headers"]
+__all__ = ["HttpFetcher", "canonical_url", "expand_url", "find_inline_secret", "resolve_headers", "unexpected_status"]
 
 MAX_RETRY_AFTER_S = 120.0
-_PASSING = {408, 429, 500, 502, 503, 504}
+PASSING = {408, 429, 500, 502, 503, 504}
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 
 
@@ -54,9 +57,10 @@ class HttpFetcher:
         resolve: Lookup = lookup,
         user_agent: str = "kfm",
         on_wait: Callable[[Wait], None] | None = None,
+        manners: Manners | None = None,
     ) -> None:
         self.attempts, self.on_wait, self._read_timeout, self._user_agent = max(1, attempts), on_wait, read_timeout, user_agent
-        self.sleep, self.monotonic, self.now = sleep, monotonic, now
+        self.sleep, self.monotonic, self.now, self.manners = sleep, monotonic, now, manners
         self.backoff = Backoff(base=backoff_base_s, cap=backoff_cap_s, jitter=jitter)
         self._dialer = Dialer(allow_loopback=allow_loopback, reroute=reroute, timeout=connect_timeout, resolve=resolve)
         self._deadline_s, self._slow_after_s, self._least_bytes_per_s = deadline_s, slow_after_s, least_bytes_per_s
@@ -65,8 +69,9 @@ class HttpFetcher:
         """Get `request.url` into `into`; see `Fetcher.fetch`."""
         limits = {"deadline_s": self._deadline_s, "window_s": self._slow_after_s, "least_rate": self._least_bytes_per_s}
         pace = Pace(**limits, monotonic=self.monotonic)
-        question = Question(request, dialer=self._dialer, pace=pace, read_timeout=self._read_timeout, user_agent=self._user_agent)
-        return _Fetch(self, question, request, Partial(into), pace).run()
+        fetch = _Fetch(self, request, Partial(into), pace)
+        asking = Asking(self._dialer, pace, self._read_timeout, self._user_agent, fetch.turn)
+        return fetch.run(Question(request, asking))
 
 
 class _Seen(msgspec.Struct, frozen=True):
@@ -81,17 +86,18 @@ class _Seen(msgspec.Struct, frozen=True):
 class _Fetch:
     """One call of `fetch`: the attempts, and what one leaves for the next."""
 
-    def __init__(self, fetcher: HttpFetcher, question: Question, request: FetchRequest, partial: Partial, pace: Pace) -> None:
-        self._fetcher, self._question, self._request, self._partial, self._pace = fetcher, question, request, partial, pace
-        self._first = question.first
+    def __init__(self, fetcher: HttpFetcher, request: FetchRequest, partial: Partial, pace: Pace) -> None:
+        self._fetcher, self._request, self._partial, self._pace = fetcher, request, partial, pace
         self._seen: _Seen | None = None
-        self._conditional = request.etag is not None
+        self._echo: Echo | None = None
+        self._conditional = request.etag is not None and not request.body
         self._unsized: tuple[int, str] | None = None  # size and digest of a body whose length nobody stated
         self._attempts = 0
         self._waits: list[Wait] = []
         self._busy_s = 0.0
 
-    def run(self) -> Fetched:
+    def run(self, question: Question) -> Fetched:
+        self._question, self._first = question, question.first
         try:
             while True:
                 try:
@@ -114,23 +120,45 @@ class _Fetch:
     def _before_next(self, trouble: Transient) -> None:
         """Wait as long as it takes, or give up."""
         if (trouble.retry_after or 0.0) > MAX_RETRY_AFTER_S:
-            raise self._asked_to_come_back(trouble) from trouble
+            raise self._asked_to_come_back(trouble.retry_after or 0.0, trouble.reason) from trouble
         if self._attempts >= self._fetcher.attempts:
             raise gave_up(self._first, f"{self._attempts} attempts failed, the last one: {trouble.reason}.") from trouble
-        if not trouble.pause:
+        if trouble.pause:
+            self._pause(Wait(self._fetcher.backoff.delay(self._attempts, trouble.retry_after), trouble.reason), trouble)
+
+    @contextmanager
+    def turn(self, target: Target) -> Iterator[Callable[[Head], None]]:
+        """A place with the target's host; waiting for it is no part of the request."""
+        manners, fetcher = self._fetcher.manners, self._fetcher
+        if manners is None:
+            yield lambda head: None
             return
-        wait = Wait(self._fetcher.backoff.delay(self._attempts, trouble.retry_after), trouble.reason)
+        with manners.turn(target.host, self._wait_for_turn):
+            yield lambda head: manners.answered(target.host, head.status, retry_after_seconds(head.get("retry-after"), fetcher.now()))
+
+    def _wait_for_turn(self, wait: Wait) -> None:
+        if wait.seconds > MAX_RETRY_AFTER_S:
+            raise self._asked_to_come_back(wait.seconds, wait.reason)
+        before = self._fetcher.monotonic()
+        self._pause(wait)
+        self._busy_s -= self._fetcher.monotonic() - before
+
+    def _pause(self, wait: Wait, trouble: Transient | None = None) -> None:
+        """Sleep, and note for how long and why; one reason in a row is one wait."""
         if wait.seconds >= self._pace.left():
-            raise gave_up(self._first, f"The next attempt would begin after the deadline; the last one: {trouble.reason}.") from trouble
-        self._waits.append(wait)
-        if self._fetcher.on_wait is not None:
-            self._fetcher.on_wait(wait)
+            raise gave_up(self._first, f"The next attempt would begin after the deadline; the last one: {wait.reason}.") from trouble
+        if trouble is None and self._waits and self._waits[-1].reason == wait.reason:
+            self._waits[-1] = Wait(self._waits[-1].seconds + wait.seconds, wait.reason)
+        else:
+            self._waits.append(wait)
+            if self._fetcher.on_wait is not None:
+                self._fetcher.on_wait(wait)
         self._fetcher.sleep(wait.seconds)
 
-    def _asked_to_come_back(self, trouble: Transient) -> UpstreamUnavailable:
-        seconds = min(trouble.retry_after or 0.0, 10 * 365 * 86400.0)  # a date in the year 9999 must not overflow
+    def _asked_to_come_back(self, asked: float, reason: str) -> UpstreamUnavailable:
+        seconds = min(asked, 10 * 365 * 86400.0)  # a date in the year 9999 must not overflow
         moment = rfc3339(dt.datetime.fromtimestamp(int(self._fetcher.now() + seconds), dt.UTC))
-        return gave_up(self._first, f"Upstream asks to wait {seconds:.0f} seconds ({trouble.reason}).", f"Try again after {moment}.")
+        return gave_up(self._first, f"Upstream asks to wait {seconds:.0f} seconds ({reason}).", f"Try again after {moment}.")
 
     def _condition(self) -> Condition:
         if self._resumes():
@@ -139,7 +167,7 @@ class _Fetch:
         return [("If-None-Match", self._request.etag)] if self._conditional and self._request.etag else []
 
     def _resumes(self) -> bool:
-        return self._partial.size > 0 and self._seen is not None and self._seen.etag is not None
+        return self._partial.size > 0 and self._seen is not None and self._seen.etag is not None and not self._request.body
 
     def _take(self, wire: Wire, head: Head, target: Target) -> Fetched:
         """Turn the final answer into a result."""
@@ -188,8 +216,15 @@ class _Fetch:
         return self._finish(self._seen.head, target)
 
     def _receive(self, wire: Wire, head: Head) -> None:
+        self._echo = self._echo or Echo()  # made after the request was sent, when its secrets are known
         for piece in read_body(wire, head):
             self._check_size(self._partial.size + len(piece))
+            if self._echo.heard(piece):
+                raise SecretEchoed(
+                    f"The body of {masked_url(self._first)} repeats a credential that was sent.",
+                    expected="data only; what is captured is kept as it came, and a secret may not be kept",
+                    remedy="Send the credential in a header (`source.headers`) instead of the address, and tell the upstream.",
+                )
             self._partial.write(piece)
 
     def _compare_with_last_time(self) -> None:
@@ -218,10 +253,10 @@ class _Fetch:
 
     def _unexpected(self, head: Head) -> Exception:
         status = head.status
-        if status in _PASSING:
-            return Transient(f"http {status}", retry_after=retry_after_seconds(head.get("retry-after"), self._fetcher.now()))
-        kind = UpstreamRefused if 400 <= status < 500 else UpstreamUnavailable
-        return kind(f"{masked_url(self._first)} answered {status}.", expected="200 or 304", remedy=_next_step(status))
+        if status in PASSING:
+            asked = retry_after_seconds(head.get("retry-after"), self._fetcher.now())
+            return Transient(f"http {status}" + (f", asked to wait {asked:g} s" if asked is not None else ""), retry_after=asked)
+        return unexpected_status(self._first, status)
 
     def _finish(self, head: Head, target: Target) -> Fetched:
         self._partial.finish()
@@ -230,11 +265,11 @@ class _Fetch:
     def _result(self, status: int, head: Head, target: Target, *, etag: str | None) -> Fetched:
         return Fetched(
             status=200 if status == 200 else 304,
-            final_url=masked_url(target),
-            etag=etag,
-            weak_etag=weak_etag(head.get("etag")),
-            last_modified=head.get("last-modified"),
-            content_type=head.get("content-type"),
+            final_url=masked(masked_url(target)),
+            etag=_clean(etag),
+            weak_etag=_clean(weak_etag(head.get("etag"))),
+            last_modified=_clean(head.get("last-modified")),
+            content_type=_clean(head.get("content-type")),
             size=self._partial.size if status == 200 else 0,
             digest=self._partial.digest if status == 200 else "",
             attempts=self._attempts,
@@ -255,6 +290,17 @@ def _continued_total(head: Head, target: Target, seen: _Seen, offset: int) -> in
     if total is None or first != offset or not first <= last < total or seen.total not in (None, total):
         return None
     return total if head.chunked or head.length == last - first + 1 else None
+
+
+def _clean(value: str | None) -> str | None:
+    """A header that repeats a credential we sent is as good as missing."""
+    return value if value is not None and masked(value) == value else None
+
+
+def unexpected_status(first: Target, status: int) -> UpstreamUnavailable:
+    """The error for an answer that is neither 200 nor 304 and will not pass."""
+    kind = UpstreamRefused if 400 <= status < 500 else UpstreamUnavailable
+    return kind(f"{masked_url(first)} answered {status}.", expected="200 or 304", remedy=_next_step(status))
 
 
 def _next_step(status: int) -> str:

@@ -1,24 +1,37 @@
 """One question and its final answer: what is sent, to whom, and which redirects are followed."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
 from urllib.parse import quote, urljoin
 
 from kfm.errors import Denied, UpstreamUnavailable, UsageError
-from kfm.fetch.base import FetchRequest
+from kfm.fetch.base import FetchRequest, UpstreamRefused
 from kfm.fetch.connect import Dialer
-from kfm.fetch.credentials import resolve_headers, resolve_query
+from kfm.fetch.credentials import check_value, query_references, resolve_headers, resolve_query
 from kfm.fetch.etag import strong_etag
 from kfm.fetch.pace import Pace
 from kfm.fetch.url import DEFAULT_PORTS, Target, find_inline_secret, masked_url, parse_url
 from kfm.fetch.wire import Head, Wire, read_head
 
-__all__ = ["Condition", "Question", "gave_up"]
+__all__ = ["Asking", "Condition", "Question", "gave_up", "usable_target"]
 
 Condition = Sequence[tuple[str, str]]  # header fields such as If-None-Match
+Turn = Callable[[Target], AbstractContextManager[Callable[[Head], None]]]  # holds a place with a host; is told what it answered
 
 MAX_REDIRECTS = 5
 _REDIRECTS = {301, 302, 303, 307, 308}
+_REPEATING = {307, 308}  # RFC 9110, 15.4: only these ask for the same method and body again
+
+
+class Asking(NamedTuple):
+    """How questions are sent."""
+
+    dialer: Dialer
+    pace: Pace
+    read_timeout: float
+    user_agent: str
+    turn: Turn
 
 
 class Question:
@@ -27,10 +40,10 @@ class Question:
     Raises `UsageError` or `Denied` at once when it may not be asked at all.
     """
 
-    def __init__(self, request: FetchRequest, *, dialer: Dialer, pace: Pace, read_timeout: float, user_agent: str) -> None:
-        self.first = _usable_target(request)
-        self._request, self._dialer, self._pace = request, dialer, pace
-        self._read_timeout, self._user_agent = read_timeout, user_agent
+    def __init__(self, request: FetchRequest, asking: Asking) -> None:
+        self.first = usable_target(request)
+        self._registered = parse_url(request.made_from) if request.made_from else self.first
+        self._request, self._asking = request, asking
 
     @contextmanager
     def ask(self, condition: Condition) -> Iterator[tuple[Wire, Head, Target]]:
@@ -41,6 +54,12 @@ class Question:
                 if head.status not in _REDIRECTS:
                     yield wire, head, target
                     return
+            if self._request.body and head.status not in _REPEATING:
+                raise UpstreamRefused(
+                    f"{masked_url(self.first)} answers a POST with {head.status}, elsewhere and by GET.",
+                    expected="an answer, or a redirect that repeats the question (307, 308)",
+                    remedy="Put the final address into `source.url`.",
+                )
             target = self._redirected(target, head.get("location"))
             if target in visited:
                 break
@@ -50,25 +69,37 @@ class Question:
     @contextmanager
     def _exchange(self, target: Target, condition: Condition) -> Iterator[tuple[Wire, Head]]:
         message = self._message(target, condition)
-        wire = Wire(self._dialer.dial(target, self._pace), self._pace, self._read_timeout)
-        try:
-            wire.send(message)
-            yield wire, read_head(wire)
-        finally:
-            wire.close()
+        with self._asking.turn(target) as answered:
+            wire = Wire(self._asking.dialer.dial(target, self._asking.pace), self._asking.pace, self._asking.read_timeout)
+            try:
+                wire.send(message)
+                head = read_head(wire)
+                answered(head)
+                yield wire, head
+            finally:
+                wire.close()
 
     def _message(self, target: Target, condition: Condition) -> bytes:
-        fields = {"user-agent": ("User-Agent", self._user_agent), "accept": ("Accept", "*/*")}
-        if _same_place(self.first, target):
+        body = self._request.body.encode()
+        fields = {"user-agent": ("User-Agent", self._asking.user_agent), "accept": ("Accept", self._request.accept or "*/*")}
+        if body:
+            fields["content-type"] = ("Content-Type", "application/json")
+        if _same_place(self._registered, target):
             fields |= {name.lower(): (name, value) for name, value in resolve_headers(self._request.headers).items()}
         query = target.query
-        if query is not None and target == self.first:
-            # Only in the registered URL: a redirect to `?token=env:OTHER` would make us hand out any secret it can name.
-            query = resolve_query(query)
+        if query is not None and target == self.first and _same_place(self._registered, target):
+            # Only what the registered address names: `?token=env:OTHER` in a redirect or a next link would make us hand out any secret.
+            query = resolve_query(query, query_references(self._registered.query or ""))
         path = target.path + ("" if query is None else f"?{query}")
-        lines = [f"GET {path} HTTP/1.1", f"Host: {target.authority}", "Connection: close", "Accept-Encoding: identity"]
+        lines = [
+            f"{'POST' if body else 'GET'} {path} HTTP/1.1",
+            f"Host: {target.authority}",
+            "Connection: close",
+            "Accept-Encoding: identity",
+        ]
+        lines += [f"Content-Length: {len(body)}"] if body else []
         lines += [f"{name}: {value}" for name, value in (*fields.values(), *condition)]
-        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
     def _redirected(self, target: Target, location: str | None) -> Target:
         if not location:
@@ -90,9 +121,11 @@ def gave_up(target: Target, why: str, remedy: str = "Try again later.") -> Upstr
     return UpstreamUnavailable(f"{masked_url(target)} could not be fetched. {why}", expected="a whole answer", remedy=remedy)
 
 
-def _usable_target(request: FetchRequest) -> Target:
+def usable_target(request: FetchRequest) -> Target:
     """The request's target, after every check that needs no network."""
-    find_inline_secret(request.url)
+    find_inline_secret(request.made_from or request.url)  # what upstream puts into a next link is its own: `token=` often names a page
+    if request.accept:
+        check_value("Accept", request.accept)
     target = parse_url(request.url)
     _check_host(target, request.hosts)
     if request.etag is not None and strong_etag(request.etag) is None:

@@ -1,34 +1,150 @@
-"""A fetcher without a network: answers from files that were captured before."""
+"""A fetcher without a network: answers from recordings, or from files that were captured before."""
 
 import hashlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote
 
-from kfm.errors import UpstreamUnavailable
-from kfm.fetch.base import Fetched, FetchRequest
+import msgspec
 
-__all__ = ["ReplayFetcher"]
+from kfm.errors import IntegrityError, UpstreamUnavailable, UsageError
+from kfm.fetch.base import Fetched, FetchRequest, TooLarge
+from kfm.fetch.http import PASSING, unexpected_status
+from kfm.fetch.question import gave_up, usable_target
+from kfm.fetch.url import FILE, masked_url, names_a_secret, parse_url
+
+__all__ = ["Recording", "Recordings", "ReplayFetcher"]
+
+NAME = "REPLAY.json"
+LAST_MODIFIED = "Thu, 01 Jan 2026 00:00:00 GMT"  # one date for all: a recording has none of its own
+
+
+class Recording(msgspec.Struct, frozen=True, kw_only=True):
+    """One question and the file that answers it."""
+
+    url: str
+    file: str
+    method: str = "GET"
+    status: int = 200
+    content_type: str | None = None
+    size: int | None = None
+    sha256: str | None = None  # None: a capture of our own, whose digest is checked elsewhere
+    request_body: str | None = None
+
+
+class _Document(msgspec.Struct, frozen=True):
+    entries: tuple[Recording, ...]
+
+
+class Recordings:
+    """The entries of a folder's REPLAY.json, found by what is asked and not by how it is spelt."""
+
+    def __init__(self, folder: Path, entries: Iterable[Recording]) -> None:
+        self.folder = folder
+        self._entries: dict[Any, list[Recording]] = {}
+        for entry in entries:
+            self._entries.setdefault((entry.method, *_asked(entry.url)), []).append(entry)
+
+    @classmethod
+    def of(cls, folder: Path) -> "Recordings":
+        """Read `folder`/REPLAY.json."""
+        try:
+            return cls(folder, msgspec.json.decode((folder / NAME).read_bytes(), type=_Document).entries)
+        except (OSError, msgspec.DecodeError) as error:
+            raise UsageError(
+                f"{NAME} of the recordings is missing or not readable.",
+                expected="{entries: [{method, url, status, file, content_type, size, sha256}]}",
+                remedy="Check KFM_REPLAY or `replay` in kfm.yml.",
+            ) from error
+
+    def find(self, url: str, body: str = "") -> Recording | None:
+        """The recorded answer; nobody records a credential. Several to one POST: the one to the same body, else the first page, or the next for a page token."""
+        method = "POST" if body else "GET"
+        found = self._entries.get((method, *_asked(url))) or self._entries.get((method, *_asked(url, credentials=False)), [])
+        if not body or not found:
+            return found[0] if found else None
+        asked = _json(body)
+        same = next((entry for entry in found if entry.request_body and _json(entry.request_body) == asked), None)
+        if same is not None or "token" not in asked:
+            return same or found[0]
+        return found[1] if len(found) > 1 else None
+
+    def whole(self, entry: Recording) -> tuple[Path, str]:
+        """The file of `entry` and its digest. Raises `IntegrityError` when they are not what was recorded."""
+        path = self.folder / entry.file
+        try:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:
+            digest = ""
+        if not digest or entry.sha256 not in (None, digest):
+            raise IntegrityError(
+                f"The recording {entry.file} is {'damaged' if digest else 'missing'}.",
+                expected=f"sha256 {entry.sha256}" if entry.sha256 else "the captured file",
+                remedy="Restore it, or record it again.",
+            )
+        return path, digest
 
 
 class ReplayFetcher:
-    """Serves `url -> file`; the validator is the digest, so an unchanged file answers 304."""
+    """Answers as upstream did; the validator is the digest, so an unchanged file answers 304."""
 
-    def __init__(self, files: Mapping[str, Path]) -> None:
-        self._files = dict(files)
+    def __init__(self, recordings: Recordings, how: str = "Record it: its bytes as a file, and an entry in REPLAY.json.") -> None:
+        self._recordings, self._how = recordings, how
+
+    @classmethod
+    def of_captures(cls, files: Mapping[str, Path]) -> "ReplayFetcher":
+        """Replay `url -> file`."""
+        entries = [Recording(url=url, file=str(path.absolute())) for url, path in files.items()]
+        return cls(Recordings(Path("/"), entries), "Run it once with `--upstream live`.")
+
+    def knows(self, url: str) -> bool:
+        """Whether there is a recording of `url`."""
+        return self._recordings.find(url) is not None
 
     def fetch(self, request: FetchRequest, into: Path) -> Fetched:
-        source = self._files.get(request.url)
-        if source is None or not source.is_file():
+        """See `Fetcher.fetch`; hosts and sizes are checked as if this were the network."""
+        target = None if request.url.startswith(FILE) else usable_target(request)
+        address = request.url if target is None else masked_url(target)
+        entry = self._recordings.find(request.url, request.body)
+        if entry is None:
             raise UpstreamUnavailable(
-                f"There is no capture of {request.url} to replay.",
+                f"There is no recording of {'POST ' if request.body else ''}{address}.",
                 expected="an earlier capture of this address",
-                remedy="Run it once with `--upstream live`.",
+                remedy=self._how,
             )
-        with source.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if target is not None and entry.status in PASSING:
+            raise gave_up(target, f"The recorded answer is http {entry.status}.")
+        if target is not None and entry.status != 200:
+            raise unexpected_status(target, entry.status)
+        path, digest = self._recordings.whole(entry)
         etag = f'"{digest[:32]}"'
-        if request.etag == etag:
-            return Fetched(status=304, final_url=request.url, etag=etag)
-        shutil.copyfile(source, into)
-        return Fetched(status=200, final_url=request.url, etag=etag, size=source.stat().st_size, digest=f"sha256:{digest}")
+        if request.etag == etag and not request.body:
+            return Fetched(status=304, final_url=address, etag=etag)
+        size = path.stat().st_size
+        if size > request.max_bytes:
+            raise TooLarge(f"The recording {entry.file} is larger than {request.max_bytes} bytes.", expected="no more", remedy="Raise it.")
+        shutil.copyfile(path, into)
+        return Fetched(
+            status=200, final_url=address, etag=None if request.body else etag, size=size, digest=f"sha256:{digest}",
+            content_type=entry.content_type, last_modified=LAST_MODIFIED if entry.sha256 else None,
+        )  # fmt: skip
+
+
+def _asked(url: str, *, credentials: bool = True) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    """Host, path and query fields, decoded and in any order; an input of our own by its name."""
+    if not url.lower().startswith("http"):
+        return "", url, ()
+    target = parse_url(url)
+    fields = parse_qsl(target.query or "", keep_blank_values=True)
+    return target.host, unquote(target.path), tuple(sorted((n, v) for n, v in fields if credentials or not names_a_secret(n)))
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -8,8 +8,20 @@ import msgspec
 
 from kfm.errors import UsageError
 
-__all__ = ["Target", "canonical_url", "expand_url", "find_inline_secret", "is_reference", "masked_url", "names_a_secret", "parse_url"]
+__all__ = [
+    "FILE",
+    "Target",
+    "canonical_url",
+    "expand_url",
+    "find_inline_secret",
+    "host_of",
+    "is_reference",
+    "masked_url",
+    "names_a_secret",
+    "parse_url",
+]
 
+FILE = "file:///"  # a file of the workspace, by its path in it; no redirect or link ever leads to one
 DEFAULT_PORTS = {"http": 80, "https": 443}
 _URL = re.compile(r"(?i:(https?)):/{2}([^/?#]*)([^?#]*)(?:\?([^#]*))?(?:#.*)?")
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")  # control characters and lone surrogates
@@ -17,7 +29,7 @@ _HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]{0,62})(?:\.[a-z0-9_](?:
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}|[^A-Za-z0-9\-._~!$&'()*+,;=:@/?]")
 _UNRESERVED = re.compile(r"[A-Za-z0-9\-._~]")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_REFERENCE = re.compile(r"(?:env|file):.+")
+_REFERENCE = re.compile(r"(?:env|file|cmd):.+")
 # `sort_key` or `keyword` are ordinary fields, so a bare word "key" counts only alone or behind a word that makes it one.
 _SECRET_NAME = re.compile(
     r"(?:.*(?:token|secret|password|passwd|signature|credentials?)|pwd|auth|authorization|sig"
@@ -69,17 +81,26 @@ def canonical_url(url: str) -> str:
 
     Scheme and host in lower case, no default port, no fragment, escapes normalised; path and order of the query are kept.
     """
-    return parse_url(url).url
+    return url if url.startswith(FILE) else parse_url(url).url
+
+
+def host_of(url: str) -> str:
+    """The host of `url`; empty for a file of the workspace."""
+    return "" if url.startswith(FILE) else parse_url(url).host
 
 
 def find_inline_secret(url: str) -> None:
     """Refuse a URL that carries a credential: user information, or a literal value in a query field named like one."""
+    if url.startswith(FILE):
+        if _FORBIDDEN.search(url) or {"", ".", ".."} & set(url.removeprefix(FILE).split("/")):
+            raise UsageError("The path is not usable.", expected="file:///<path inside the workspace>", remedy="Correct `source.url`.")
+        return
     for field in (parse_url(url).query or "").split("&"):
         name, _, value = field.partition("=")
         if value and names_a_secret(unquote_plus(name)) and not is_reference(unquote_plus(value)):
             raise UsageError(
                 f"The URL holds an inline secret: query field {unquote_plus(name)!r} has a literal value.",
-                expected="a reference such as `env:NAME` or `file:PATH`",
+                expected="a reference such as `env:NAME`, `file:PATH` or `cmd:COMMAND`",
                 remedy="Put the value in the environment or a file and name it in `source.url` or `source.headers`.",
             )
 
@@ -102,11 +123,11 @@ def masked_url(target: Target) -> str:
 
 
 def expand_url(template: str, since: str | None = None, until: str | None = None, partition: str | None = None) -> str:
-    """Fill `{since}`, `{until}` and `{partition}` in `template`, percent-encoded.
+    """Fill `{since}`, `{until}`, `{day}` (that of `since`, as 20260131) and `{partition}` in `template`, percent-encoded.
 
     A query field that is nothing but an empty placeholder is left out; in the path an empty one is a `UsageError`.
     """
-    values = {"since": since or "", "until": until or "", "partition": partition or ""}
+    values = {"since": since or "", "until": until or "", "day": (since or "")[:10].replace("-", ""), "partition": partition or ""}
     address, mark, query = template.partition("#")[0].partition("?")
     start = address.find("/", address.find("://") + 3)
     authority, path = (address, "") if start < 0 else (address[:start], address[start:])

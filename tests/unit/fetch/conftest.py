@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kfm import masking
 from kfm.fetch.base import FetchRequest
 from kfm.fetch.http import HttpFetcher
 
@@ -19,6 +20,7 @@ class Asked:
 
     line: str
     headers: dict[str, str]
+    body: bytes = b""
 
 
 @dataclass
@@ -79,8 +81,12 @@ class Upstream:
             if not more:
                 return
             head += more
-        line, *fields = head.decode("latin-1").split("\r\n\r\n")[0].split("\r\n")
-        self.asked.append(Asked(line, {k.lower(): v for k, v in (f.split(": ", 1) for f in fields)}))
+        head, _, body = head.partition(b"\r\n\r\n")
+        line, *fields = head.decode("latin-1").split("\r\n")
+        headers = {k.lower(): v for k, v in (f.split(": ", 1) for f in fields)}
+        while len(body) < int(headers.get("content-length", 0)):
+            body += conn.recv(65536)
+        self.asked.append(Asked(line, headers, body))
         answer = self.script.pop(0) if len(self.script) > 1 else self.script[0]
         if callable(answer):
             answer(conn)
@@ -125,6 +131,13 @@ class Say:
                 conn.sendall(drop)
 
         return speak
+
+
+@pytest.fixture(autouse=True)
+def no_secrets_yet(monkeypatch):
+    """Each test begins as a process that has resolved nothing."""
+    monkeypatch.setattr(masking, "_known", set())
+    monkeypatch.setattr(masking, "_pattern", None)
 
 
 @pytest.fixture

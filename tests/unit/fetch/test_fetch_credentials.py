@@ -1,10 +1,14 @@
 """Secrets are references; values appear on the wire and nowhere else."""
 
+import sys
+
 import pytest
 
 from kfm.errors import UsageError
-from kfm.fetch.credentials import resolve_query
+from kfm.fetch import credentials
+from kfm.fetch.credentials import query_references, resolve_query
 from kfm.fetch.http import resolve_headers
+from kfm.masking import masked
 
 
 def test_references_become_values(monkeypatch, tmp_path):
@@ -55,4 +59,33 @@ def test_headers_the_fetcher_sets_itself_are_refused(name):
 
 def test_query_references_resolve_only_in_fields_named_like_secrets(monkeypatch):
     monkeypatch.setenv("MY_TOKEN", "a b&c")
-    assert resolve_query("note=env:MY_TOKEN&api_key=env%3AMY_TOKEN&x") == "note=env:MY_TOKEN&api_key=a%20b%26c&x"
+    query = "note=env:MY_TOKEN&api_key=env%3AMY_TOKEN&x"
+    assert query_references(query) == {"env:MY_TOKEN"}
+    assert resolve_query(query, {"env:MY_TOKEN"}) == "note=env:MY_TOKEN&api_key=a%20b%26c&x"
+    assert resolve_query(query, set()) == query
+
+
+def test_a_command_is_run_once_without_a_shell_and_what_it_prints_is_the_value(tmp_path):
+    script = tmp_path / "show"
+    script.write_text(f"import sys\nopen({str(tmp_path / 'asked')!r}, 'a').write('x')\nprint('k-' + sys.argv[1] + ' ')\n")
+    reference = f"cmd:{sys.executable} {script} '$HOME;9'"
+    assert [resolve_headers({"X-Api-Key": reference}) for _ in range(2)] == [{"X-Api-Key": "k-$HOME;9"}] * 2
+    assert (tmp_path / "asked").read_text() == "x"
+    assert masked("it is k-$HOME;9!") == "it is ***!"
+
+
+@pytest.mark.parametrize(
+    "command", ["false", "/nonexistent/tool", "'unbalanced", " ", "sh -c 'echo hunter2 >&2; exit 1'", "true", "sh -c 'exec sleep 5'"]
+)
+def test_a_command_that_gives_nothing_is_a_usage_error_that_keeps_quiet(command, monkeypatch, capfd):
+    monkeypatch.setattr(credentials, "_COMMAND_SECONDS", 0.5)
+    with pytest.raises(UsageError, match="missing or empty") as caught:
+        resolve_headers({"Authorization": f"cmd:{command}"})
+    assert caught.value.remedy.startswith("Run the command yourself")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_command_that_prints_two_lines_is_refused_without_saying_them():
+    with pytest.raises(UsageError, match="one line of text") as caught:
+        resolve_headers({"Authorization": "cmd:printf 'hunter2\\nuser: me'"})
+    assert "hunter2" not in str(caught.value)

@@ -53,4 +53,7 @@ def test_only_words_and_the_standard_library_are_imported(name):
     path = Path(__import__(name, fromlist=["*"]).__file__)
     found = {node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)}
     ours = {module for module in found if module and module.startswith("kfm")}
-    assert all(module.startswith(("kfm.fetch.", "kfm.model")) or module in {"kfm.errors", "kfm.clock", "kfm.canonical"} for module in ours)
+    assert all(
+        module.startswith(("kfm.fetch.", "kfm.model")) or module in {"kfm.errors", "kfm.clock", "kfm.canonical", "kfm.masking"}
+        for module in ours
+    )

@@ -47,7 +47,6 @@ def test_the_canonical_spelling_is_stable(path, query):
     "url",
     [
         "ftp://data.example/a",
-        "file:///etc/passwd",
         "data.example/a",
         "https:///a",
         "https://data.example:0/",
@@ -68,6 +67,11 @@ def test_the_canonical_spelling_is_stable(path, query):
 def test_what_is_not_a_plain_url_is_refused(url):
     with pytest.raises(UsageError):
         canonical_url(url)
+
+
+def test_a_file_is_nothing_to_ask_a_host_for():
+    with pytest.raises(UsageError):
+        parse_url("file:///etc/passwd")
 
 
 def test_user_information_is_an_inline_secret():

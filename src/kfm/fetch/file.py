@@ -1,0 +1,47 @@
+"""A fetcher for files a person brings: `file:///<path inside the workspace>`, below scripts/ or inbox/ and nowhere else."""
+
+import hashlib
+import shutil
+from pathlib import Path
+from urllib.parse import unquote
+
+from kfm.errors import Denied, UpstreamUnavailable
+from kfm.fetch.base import Fetched, FetchRequest, TooLarge
+from kfm.fetch.url import FILE
+
+__all__ = ["FileFetcher"]
+
+ROOMS = ("scripts", "inbox")  # never keys/, ledger/ or the zones: what is registered is published
+
+
+class FileFetcher:
+    """Serves files of one workspace; the validator is the digest, so an unchanged file answers 304."""
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+
+    def fetch(self, request: FetchRequest, into: Path) -> Fetched:
+        name = unquote(request.url.removeprefix(FILE))
+        source = (self._workspace / name).resolve()
+        if not any(source.is_relative_to((self._workspace / room).resolve()) for room in ROOMS):
+            raise Denied(
+                f"{name} is no file of this workspace that may be published.",
+                expected="a file below scripts/ or inbox/, not a link that leads elsewhere",
+                remedy="Copy it there and correct `source.url`.",
+            )
+        if not source.is_file():
+            raise UpstreamUnavailable(f"{name} is not there.", expected="a file", remedy="Put it there, or correct `source.url`.")
+        if source.stat().st_size > request.max_bytes:
+            raise TooLarge(
+                f"{name} is larger than {request.max_bytes:,} bytes.",
+                expected="at most source.max_bytes",
+                remedy="Raise `source.max_bytes` in the registry entry if that is right.",
+            )
+        shutil.copyfile(source, into)  # first: what is hashed is what was copied, whoever writes to it meanwhile
+        with into.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        etag = f'"{digest[:32]}"'
+        if request.etag == etag:
+            into.unlink()
+            return Fetched(status=304, final_url=request.url, etag=etag)
+        return Fetched(status=200, final_url=request.url, etag=etag, size=into.stat().st_size, digest=f"sha256:{digest}")
