@@ -19,6 +19,7 @@ from kfm.model.ledger import Generation, LedgerRow, Token
 from kfm.model.version import is_record
 from kfm.policy.base import Decision
 from kfm.proposal import needed, proposal_path, registry_digest
+from kfm.quarantine import check_base
 from kfm.receipts import run_files
 from kfm.records import prov_record, version_records
 from kfm.release import Tables, merge_tables, open_table, release_mark, suppress_rules, tables_of
@@ -39,6 +40,7 @@ def assemble(work: "_Update", wal: Wal, result: TransformResult) -> "Steps":
     token = yield from _dataset_lease(work)
     wal.tokens = (work.token, token)
     head = _pin(work, wal)
+    check_base(work.target, work.partial, head)
     yield "assemble pinned"
     pin = wal.payload("pin")
     tables = tables_of(work, wal, result, pin["base_version"], head.suppressed)

@@ -1,7 +1,7 @@
 """capture: one look at upstream, conditional where that is safe, and what it brought."""
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,10 @@ import msgspec
 from kfm import canonical
 from kfm.clock import rfc3339
 from kfm.commitments import SEALED
+from kfm.connectors.base import CaptureRefused, Refusal
+from kfm.errors import IntegrityError, StepFailed
 from kfm.fetch.base import Fetched, FetchRequest
-from kfm.fetch.url import canonical_url, expand_url, parse_url
+from kfm.fetch.url import canonical_url, expand_url, host_of
 from kfm.model import ids
 from kfm.model.ledger import Generation, HeadKey, LedgerRow
 from kfm.model.plan import SourceRef
@@ -20,7 +22,7 @@ from kfm.runlog import RunLog
 from kfm.world import Target, World
 from kfm.zones.base import hash_file
 
-__all__ = ["Captured", "canonical_url_of", "capture_name", "captured_file", "look", "replay_capture", "source_refs"]
+__all__ = ["Captured", "canonical_url_of", "capture_again", "capture_name", "captured_file", "look", "replay_capture", "source_refs"]
 
 OWN = "kfm://dataset/"  # an input that is another dataset of this workspace
 
@@ -38,6 +40,7 @@ class Captured:
     full: bool
     capture_id: str = ""
     replayed: bool = False  # from an earlier capture: good for resuming that run, never for a new one
+    refused: CaptureRefused | None = None  # what came cannot be taken; it is kept, and the run ends with this
 
 
 def capture_name(world: World, dataset_id: str, files: dict[str, str]) -> str:
@@ -55,11 +58,51 @@ def canonical_url_of(template: str) -> str:
 def look(world: World, target: Target, log: RunLog, scratch: Path, *, conditional: bool) -> Captured:
     """Ask upstream. Conditional only when a strong validator of the head version is known and may be trusted."""
     key, head, untrusted = world.store.read(lambda tx: _last_seen(tx, target))
+    stands = key is not None and head is not None and (key.version_id, key.spec_hash) == (head.version_id, target.spec_hash)
     etags: list[str] = []
-    if key is not None and conditional and not untrusted and head is not None:
-        same = key.version_id == head.version_id and key.spec_hash == target.spec_hash
-        if same and key.etag and not _recheck_due(world, target, key):
+    if stands and key is not None and conditional:
+        if target.entry.cadence == "static":  # it runs once, and again only when its schema or its tools change
+            return _captured(world, target, [Fetched(status=304, final_url="")] * len(target.sources), {}, key)
+        if key.etag and not untrusted and not _recheck_due(world, target, key):
             etags = msgspec.json.decode(key.etag)
+    captured = _asked(world, target, log, scratch, key, etags) if target.asks else _fetched(world, target, log, scratch, key, etags)
+    if key is not None and captured.etag and captured.etag == key.etag and captured.input_hash != key.input_hash:
+        _distrust(world, target, log, captured)
+    return captured
+
+
+def _asked(world: World, target: Target, log: RunLog, scratch: Path, key: HeadKey | None, etags: list[str]) -> Captured:
+    """A capture whose addresses follow from answers; the change token, where there is one, is its validator."""
+    from kfm.acquire import ask_upstream  # only where code asks
+
+    asked = ask_upstream(world, target, log, scratch, etags[0] if etags else None)
+    if asked.unchanged and key is not None:
+        answer = Fetched(status=304, final_url="", etag=asked.token)
+        return _captured(world, target, [answer] * len(target.sources), {}, key)
+    token = asked.token or ""
+    sources = tuple(_source(name, url, token, answer) for name, (url, answer) in asked.answers.items())
+    if asked.refused is not None:  # in the ledger before the bytes are kept: a run that is resumed must end with it, too
+        sources = ({**sources[0], "refused": msgspec.to_builtins(asked.refused.refusal)}, *sources[1:])
+    files = {f"{name}.{target.entry.source.format}": path for name, path in asked.files.items()}
+    if not files:
+        raise StepFailed(
+            f"The connector of {target.dataset_id} asked for nothing.", expected="at least one file", remedy="Correct its acquire()."
+        )
+    return Captured(
+        sources=sources,
+        files=files,
+        input_hash=ids.input_hash([(s["source_id"], s["digest"]) for s in sources]),
+        key=ids.run_key(canonical_url_of(target.sources[0]["url"]), token, target.win, target.pipeline_version),
+        etag=msgspec.json.encode([token] * len(sources)).decode() if token else "",
+        unchanged=False,
+        full=True,
+        capture_id=capture_name(world, target.dataset_id, {n: s["digest"] for n, s in zip(files, sources)}),
+        refused=asked.refused,
+    )
+
+
+def _fetched(world: World, target: Target, log: RunLog, scratch: Path, key: HeadKey | None, etags: list[str]) -> Captured:
+    """A capture of the registered addresses."""
     answers: list[Fetched] = []
     files: dict[str, Path] = {}
     for number, source in enumerate(target.sources):
@@ -72,10 +115,7 @@ def look(world: World, target: Target, log: RunLog, scratch: Path, *, conditiona
     for number, source in enumerate(target.sources):
         if answers[number].status == 304:  # some sources moved: the whole input is needed
             answers[number] = _fetch(world, target, log, source, list(files.values())[number], None)
-    captured = _captured(world, target, answers, files, None)
-    if key is not None and captured.etag and captured.etag == key.etag and captured.input_hash != key.input_hash:
-        _distrust(world, target, log, captured)
-    return captured
+    return _captured(world, target, answers, files, None)
 
 
 def _last_seen(tx: Any, target: Target) -> tuple[HeadKey | None, Generation | None, str | None]:
@@ -94,7 +134,7 @@ def _fetch(world: World, target: Target, log: RunLog, source: dict[str, str], in
         return answer
     since, _, until = target.win.partition("/")
     url = expand_url(source["url"], since or None, until or None, target.partition or None)
-    hosts = tuple(sorted({parse_url(url).host, *(h.lower() for h in spec.hosts)}))
+    hosts = tuple(sorted({host_of(url), *(h.lower() for h in spec.hosts)}))
     answer = world.fetcher.fetch(FetchRequest(url=url, hosts=hosts, etag=etag, headers=spec.headers, max_bytes=spec.max_bytes), into)
     log.say(
         "source.answered",
@@ -118,19 +158,7 @@ def _recheck_due(world: World, target: Target, key: HeadKey) -> bool:
 def _captured(world: World, target: Target, answers: list[Fetched], files: dict[str, Path], known: HeadKey | None) -> Captured:
     urls = [canonical_url_of(s["url"]) for s in target.sources]
     etags = msgspec.json.decode(known.etag) if known is not None and known.etag else [a.etag or "" for a in answers]
-    sources = tuple(
-        {
-            "source_id": source["source_id"],
-            "source_url": url,
-            "etag": etag,
-            "digest": answer.digest,
-            "size": answer.size,
-            "content_type": answer.content_type,
-            "last_modified": answer.last_modified,
-            "attempts": answer.attempts,
-        }
-        for source, url, etag, answer in zip(target.sources, urls, etags, answers)
-    )
+    sources = tuple(_source(s["source_id"], url, etag, answer) for s, url, etag, answer in zip(target.sources, urls, etags, answers))
     inputs = known.input_hash if known is not None else ids.input_hash([(s["source_id"], s["digest"]) for s in sources])
     keys = [ids.run_key(url, etag, target.win, target.pipeline_version) for url, etag in zip(urls, etags)]
     return Captured(
@@ -143,6 +171,19 @@ def _captured(world: World, target: Target, answers: list[Fetched], files: dict[
         full=known is None,
         capture_id=capture_name(world, target.dataset_id, {n: s["digest"] for n, s in zip(files, sources)}) if known is None else "",
     )
+
+
+def _source(source_id: str, url: str, etag: str, answer: Fetched) -> dict[str, Any]:
+    return {
+        "source_id": source_id,
+        "source_url": url,
+        "etag": etag,
+        "digest": answer.digest,
+        "size": answer.size,
+        "content_type": answer.content_type,
+        "last_modified": answer.last_modified,
+        "attempts": answer.attempts,
+    }
 
 
 def _distrust(world: World, target: Target, log: RunLog, captured: Captured) -> None:
@@ -185,7 +226,20 @@ def replay_capture(world: World, row: LedgerRow, scratch: Path) -> Captured | No
         full=True,
         capture_id=capture,
         replayed=True,
+        refused=CaptureRefused(msgspec.convert(sources[0]["refused"], Refusal)) if "refused" in sources[0] else None,
     )
+
+
+def capture_again(world: World, row: LedgerRow, scratch: Path) -> Captured:
+    """The capture of a run that ended, for a new run over the same bytes."""
+    kept = replay_capture(world, row, scratch)
+    if kept is None:
+        raise IntegrityError(
+            f"What run {row.run_id} captured is not here any more, or damaged.",
+            expected=f"its files in data/raw/{row.dataset_id}/captures",
+            remedy=f"`kfm run {row.dataset_id}` asks upstream again; what was decided is applied there too.",
+        )
+    return replace(kept, replayed=False, full=False)
 
 
 def captured_file(world: World, dataset_id: str, capture_id: str, name: str, scratch: Path) -> Path | None:

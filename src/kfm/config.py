@@ -1,6 +1,5 @@
 """Configuration: three files, each one struct, YAML or JSON; unknown keys are refused with their path."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -8,20 +7,28 @@ from typing import Any, TypeVar
 import msgspec
 
 from kfm import canonical
+from kfm.connectors.kinds import KINDS
 from kfm.errors import UsageError
 from kfm.fetch.url import expand_url, find_inline_secret, is_reference, names_a_secret
 from kfm.model.dataset import DatasetEntry, UpdaterConfig, WorkspaceConfig
 from kfm.model.ids import check_dataset_id
 from kfm.model.window import seconds
+from kfm.secrets import looks_like_a_credential
 
-__all__ = ["change_entry", "entry_path", "find_workspace", "load_dataset", "load_updater", "load_workspace", "parse", "registered"]
+__all__ = [
+    "change_entry",
+    "entry_path",
+    "find_workspace",
+    "load_dataset",
+    "load_mapping",
+    "load_updater",
+    "load_workspace",
+    "parse",
+    "registered",
+]
 
 T = TypeVar("T")
 _MOST = 1 << 20
-_CREDENTIAL = re.compile(
-    r"gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}|\bAKIA[0-9A-Z]{16}\b|\bxox[abprs]-[A-Za-z0-9-]{10,}|\bsk-[A-Za-z0-9_-]{20,}"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY|\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.|://[^/\s:@]+:[^/\s@]+@|(?i:\bbearer\s+[A-Za-z0-9._~+/-]{8,})"
-)
 
 
 def parse(raw: bytes, name: str) -> Any:
@@ -90,10 +97,10 @@ def _refuse_secrets(value: Any, name: str, path: str) -> None:
     elif isinstance(value, list):
         for number, inner in enumerate(value):
             _refuse_secrets(inner, name, f"{path}[{number}]")
-    elif isinstance(value, str) and _CREDENTIAL.search(value):
+    elif isinstance(value, str) and looks_like_a_credential(value):
         raise UsageError(
             f"{name}: {path} holds a secret itself.",
-            expected="a reference: env:NAME or file:PATH",
+            expected="a reference: env:NAME, file:PATH or cmd:COMMAND",
             remedy="Move the secret out and name where it is.",
         )
 
@@ -130,24 +137,87 @@ def load_dataset(workspace: Path, dataset_id: str) -> DatasetEntry | None:
     for suffix in (".yml", ".yaml", ".json"):
         path = workspace / "data" / "registry" / f"{dataset_id}{suffix}"
         if path.is_file():
-            entry = _load(path, DatasetEntry, "a registry entry")
+            entry = _with_format(_load(path, DatasetEntry, "a registry entry"))
             _check_entry(entry, dataset_id, path.name)
             return entry
     return None
+
+
+def _with_format(entry: DatasetEntry) -> DatasetEntry:
+    """The entry, its format filled in where its kind of source has only one."""
+    if entry.source.format or entry.source.kind not in KINDS:
+        return entry
+    format: Any = KINDS[entry.source.kind].format
+    return msgspec.structs.replace(entry, source=msgspec.structs.replace(entry.source, format=format))
+
+
+def _check_kind(entry: DatasetEntry, name: str) -> None:
+    source, kind = entry.source, KINDS.get(entry.source.kind)
+    formats = (kind.format, *kind.formats) if kind else ("parquet",) if source.kind == "join" else ("csv", "json", "geojson")
+    if source.format not in formats:
+        raise UsageError(
+            f"{name}: a source of kind {source.kind} is not {source.format or 'without a format'}.",
+            expected=f"format: {' or '.join(formats)}",
+            remedy="Correct `source.format`.",
+        )
+    if kind is not None and (entry.release is not None or entry.sensitivity not in (None, "public")):
+        raise UsageError(
+            f"{name}: what is not public is read by kind http_file only; {source.kind} cannot prove that nothing withheld leaks.",
+            expected="kind: http_file with csv, json or geojson",
+            remedy="Register the file itself, or publish only what is public.",
+        )
+    if source.area and len(source.area) < 3:
+        raise UsageError(
+            f"{name}: `source.area` is no area.", expected="a ring of three or more [longitude, latitude]", remedy="Add corners."
+        )
+
+
+def _check_cadence(entry: DatasetEntry, name: str) -> None:
+    """A cadence that says something, and that no upstream could mind."""
+    cadence, words = entry.cadence, ("real-time", "daily", "weekly", "annual", "static")
+    live = cadence == "real-time"
+    if entry.interval is not None and not live:
+        raise UsageError(f"{name}: `interval` belongs to `cadence: real-time`.", expected="real-time, or no interval", remedy="Drop one.")
+    if cadence is None or cadence in words[1:] or len(cadence.split()) == 5:
+        return
+    text = (entry.interval or "2m") if live else cadence
+    try:
+        length = seconds(text)
+    except UsageError as error:
+        expected = f"{', '.join(words)}, a length such as 24h, or a cron line of five fields"
+        raise UsageError(f"{name}: cadence is {cadence!r}.", expected=expected, remedy="Correct it.") from error
+    if length < 60 or (live and length > 300):
+        raise UsageError(
+            f"{name}: upstream would be asked every {text}.",
+            expected="real-time asks every 1m to 5m; no other cadence asks more often than that",
+            remedy="Choose a longer interval: what changes faster should send an event.",
+        )
+
+
+def load_mapping(path: Path) -> dict[str, Any]:
+    """mapping.yml of a connector, checked, as plain values; empty when there is none."""
+    if not path.is_file():
+        return {}
+    from kfm.model.mapping import Mapping as MappingFile
+
+    plain: dict[str, Any] = msgspec.to_builtins(_load(path, MappingFile, "a mapping"))
+    return plain
 
 
 def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
     if entry.dataset_id != dataset_id:
         raise UsageError(f"{name} registers {entry.dataset_id}.", expected=f"dataset_id: {dataset_id}", remedy="Rename the file or the id.")
     _check_governance(entry, name)
-    if entry.source.kind == "http_file":
-        check_source_url(entry.source.url, name)
+    _check_kind(entry, name)
+    _check_cadence(entry, name)
+    for url in (entry.source.url, *entry.source.urls) if entry.source.kind != "join" else ():
+        check_source_url(url, name)
     for header, value in entry.source.headers.items():
         secret = names_a_secret(header.lower()) or header.lower() in ("authorization", "cookie", "proxy-authorization")
         if secret and not is_reference(value):
             raise UsageError(
                 f"{name}: the header {header} holds a secret itself.",
-                expected="a reference: env:NAME or file:PATH",
+                expected="a reference: env:NAME, file:PATH or cmd:COMMAND",
                 remedy="Put the secret into the environment or a file, and name it here.",
             )
     names = [c.name for c in entry.schema]
@@ -158,7 +228,7 @@ def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
         raise UsageError(
             f"{name}: business_key names {missing[0]}, which `schema` does not have.", expected="a column", remedy="Correct it."
         )
-    if entry.merge == "upsert" and not entry.business_key:
+    if entry.merge == "upsert" and not entry.business_key and entry.source.kind not in KINDS:
         raise UsageError(f"{name}: merge: upsert needs a business_key.", expected="at least one column", remedy="Add business_key.")
     if bool(entry.partitions) != (entry.merge == "partition"):
         raise UsageError(f"{name}: `partitions` and `merge: partition` go together.", expected="both or none", remedy="Add the other one.")
@@ -172,7 +242,7 @@ def _check_governance(entry: DatasetEntry, name: str) -> None:
     if joins != bool(len(source.datasets) > 1 and source.join_on) or joins != (source.format == "parquet") or joins == bool(source.url):
         raise UsageError(
             f"{name}: `source` is neither a file nor a join.",
-            expected="kind: http_file with url and a file format, or kind: join with two or more datasets, join_on and format: parquet",
+            expected="a kind of source with its url, or kind: join with two or more datasets, join_on and format: parquet",
             remedy="Correct it.",
         )
     columns = {c.name for c in entry.schema}
@@ -238,7 +308,7 @@ def change_entry(workspace: Path, dataset_id: str, changes: Mapping[str, Any], i
     plain = parse(text.encode(), path.name)
     changed = {k: v for k, v in {**plain, **changes}.items() if v is not None}
     target = entry_path(workspace, into) if into else path
-    _check_entry(_convert(changed, DatasetEntry, target.name, "a registry entry"), into or dataset_id, target.name)
+    _check_entry(_with_format(_convert(changed, DatasetEntry, target.name, "a registry entry")), into or dataset_id, target.name)
     if path.suffix == ".json":
         content = msgspec.json.format(msgspec.json.encode(changed), indent=2) + b"\n"
     else:

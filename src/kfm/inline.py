@@ -12,7 +12,7 @@ from kfm.runfiles import pack_noops
 from kfm.update import Steps, update
 from kfm.world import Outcome, Target, World
 
-__all__ = ["drive", "promote_run", "resume_run", "run_target"]
+__all__ = ["Stopped", "drive", "promote_run", "resume_run", "run_target", "stop_run"]
 
 POLL_S = 0.02
 DISK_FLOOR = 1 << 20
@@ -26,11 +26,21 @@ def _held(target_lease: str) -> Fenced:
     )
 
 
-def drive(steps: Steps, patience: Callable[[], None]) -> Outcome | None:
-    """Run a generator of durable operations to its end; `patience` sleeps, or raises when waiting has gone on too long."""
+class Stopped(SystemExit):
+    """A driver leaves a run where it is: its leases are released, and it can be resumed."""
+
+
+def drive(steps: Steps, patience: Callable[[], None], until: frozenset[str] = frozenset()) -> Outcome | None:
+    """Run a generator of durable operations to its end; `patience` sleeps, or raises when waiting has gone on too long.
+
+    Raises `Stopped` between two operations, when one of `until` has just been done.
+    """
     try:
         while True:
-            if next(steps) != "wait":
+            done = next(steps)
+            if done.partition(" run ")[0] in until:  # "must settle run …"
+                steps.throw(Stopped(done))
+            if done != "wait":
                 continue
             try:
                 patience()
@@ -91,6 +101,28 @@ def run_target(
     except (KfmError, OSError):
         pass  # the outcome stands; the next run or `kfm doctor --fix` tidies up
     return last
+
+
+def stop_run(world: World, target: Target, until: frozenset[str], *, wait_s: float, replay: LedgerRow | None = None) -> Outcome | None:
+    """Work `target` until one of `until` is done; None: there it stands, CLAIMED and resumable. An outcome: it ended before that.
+
+    Nothing is promoted on the way, not even what an interrupted run has left half promoted.
+    """
+    _check_room(world)
+    job = world.store.read(lambda tx: tx.jobs.get(target.dataset_id, target.partition, target.win))
+    if replay is None or job is None or job.state == "ended":
+        world.store.transaction(lambda tx: tx.jobs.put(target.dataset_id, target.partition, target.win, forced=0, reason=""))
+    patience = _Patience(wait_s, target.partition_lease)
+    while True:
+        try:
+            found = drive(update(world, target, replay), patience, until | {"must settle"})
+        except Stopped as stopped:
+            if stopped.code in until:
+                return None
+            raise
+        if found is not None:
+            return found
+        patience()  # another run holds the lease
 
 
 def _check_room(world: World) -> None:

@@ -365,7 +365,7 @@ class _Promote:
             changes = {"latency_ms": _latency(self.row, now), "freshness_minutes": self._freshness(now)}
             row = tx.runs.move(self.row.run_id, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now, **changes)
             if state == "COMMITTED":
-                tx.index.put_head_key(head_key_of(row, row.timestamp))
+                tx.index.put_head_key(head_key_of(row, row.timestamp, tx.index.head_key(row.dataset_id, row.partition, row.win)))
                 for other in tx.runs.open_runs(row.dataset_id):
                     if other.state == "PROPOSED" and other.intent is None and (other.pinned or 0) < head.generation:
                         tx.runs.move(

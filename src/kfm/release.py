@@ -10,10 +10,11 @@ import msgspec
 from kfm import canonical
 from kfm.commitments import SEALED
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
-from kfm.errors import IntegrityError, KfmError, StepFailed
+from kfm.errors import Denied, IntegrityError, KfmError, StepFailed
 from kfm.model import ids
 from kfm.model.dataset import DatasetEntry
 from kfm.model.labels import obligations, release_steps
+from kfm.quarantine import check_added
 from kfm.records import read_facts
 from kfm.world import Target, World
 from kfm.zones.base import hash_file, room
@@ -121,7 +122,7 @@ def tables_of(work: "_Update", wal: "Wal", result: TransformResult, base: str | 
     dataset_id, name, private, entry = target.dataset_id, target.artifact, work.private, target.entry
     own = {name: _own_part(work, wal, result)}
     kept, kept_precise = _kept(world, dataset_id, base)
-    books, rule, before = result.books, _merge_rule(work, base), None
+    books, rule, before = result.books, _merge_rule(work, result, base), None
     with world.data.scratch() as scratch:
         if rule == "upsert" and name in kept:
             before = _records(kept_precise if private else kept, name, dataset_id)
@@ -133,10 +134,22 @@ def tables_of(work: "_Update", wal: "Wal", result: TransformResult, base: str | 
         precise = {**kept_precise, **own} if private else {}
         kept = _as_released_now(work, {p: a for p, a in kept.items() if p != name}, kept_precise, rules, scratch)
         if entry.release is None and not rules:
+            kept |= _companions(wal, release_mark(entry))
             shown = own[name] if not private else _plain(work, own[name], scratch)
             return Tables({**kept, name: {**shown, "release": release_mark(entry)}}, precise, result, books, None, before)
+        if wal.payload("transform").get("companions"):
+            raise Denied(
+                f"Records of {dataset_id} were withdrawn, and the files beside its table may still show them.",
+                expected="a table alone, which the rule can be applied to",
+                remedy="Withdraw whole versions of such a dataset.",
+            )
         shown, released = release(world, entry, own[name], name, result, rules, room(scratch, "own"), work)
     return Tables({**kept, name: shown}, precise, released, books, released.books, before)
+
+
+def _companions(wal: "Wal", mark: str) -> Stored:
+    """The files beside the part's table, as artifacts of the candidate."""
+    return {n: {**c, "rows": 0, "release": mark} for n, c in wal.payload("transform").get("companions", {}).items()}
 
 
 def release_mark(entry: DatasetEntry) -> str:
@@ -186,12 +199,14 @@ def _own_part(work: "_Update", wal: "Wal", result: TransformResult) -> dict[str,
     return {"digest": stored.digest, "size": stored.size, "rows": result.rows, "from": source}
 
 
-def _merge_rule(work: "_Update", base: str | None) -> str:
+def _merge_rule(work: "_Update", result: TransformResult, base: str | None) -> str:
     target = work.target
+    if work.partial:
+        return "upsert"
     rule = target.entry.merge
     if rule == "replace" and target.win:
         rule = "upsert"  # a window is a piece of the whole, never the whole
-        if not target.entry.business_key and base is not None:
+        if not target.entry.business_key and not result.key and base is not None:
             raise StepFailed(
                 f"{target.dataset_id} has no business key, so the rows of a window cannot find their places.",
                 expected="business_key in the registry entry",
@@ -226,40 +241,51 @@ def _upserted(
 ) -> tuple[dict[str, Any], TransformResult]:
     world, target = work.world, work.target
     base, part = (open_table(world, target.dataset_id, s, room(scratch, n)) for s, n in ((kept, "base"), (own, "part")))
-    merged = merge_tables(world, target, (base, kept["digest"]), (part, own["digest"]), result, room(scratch, "merged"))
+    merged = merge_tables(
+        world, target, (base, kept["digest"]), (part, own["digest"]), result, room(scratch, "merged"), add=bool(work.partial)
+    )
+    if work.partial:
+        check_added(target, kept["rows"], result.rows, merged)
     table = scratch / "merged" / target.artifact
     return store_table(world, work, target.dataset_id, table, seal=work.private, scratch=scratch, rows=merged.rows), merged
 
 
 def merge_tables(
-    world: World, target: Target, base: tuple[Path, str], part: tuple[Path, str], result: TransformResult, into: Path
+    world: World, target: Target, base: tuple[Path, str], part: tuple[Path, str], result: TransformResult, into: Path, *, add: bool = False
 ) -> TransformResult:
-    """Rows of the base whose key the part does not have, then the rows of the part; the books speak of the part."""
-    since, _, until = target.win.partition("/")
+    """Rows of the base whose key the part does not have, then the rows of the part; the books speak of the part.
+
+    `add`: the part is not all there is in its window, so nothing of the base is gone for want of it.
+    """
+    since, _, until = ("" if add else target.win).partition("/")
     job = TransformJob(
         kind="merge",
         dataset_id=target.dataset_id,
+        source_kind=target.entry.source.kind,
+        span=result.span,
         format=target.entry.source.format,
         inputs=(
             InputFile(source_id="base", path=str(base[0].absolute()), digest=base[1]),
             InputFile(source_id="part", path=str(part[0].absolute()), digest=part[1]),
         ),
         schema=result.schema,
-        business_key=target.entry.business_key,
+        business_key=target.entry.business_key or result.key,
         time_column=target.entry.source.time_column,
         since=since or None,
         until=until or None,
         artifact=target.artifact,
     )
+    if add:  # nor is any of it deleted upstream
+        job = msgspec.structs.replace(job, source_kind="http_file", tombstones={})
     merged = msgspec.structs.replace(world.merge(job, into, None), steps=())
     books = Books(
         read=result.books.read,
-        written=result.books.written - merged.books.unchanged,
+        written=merged.books.written,
         unchanged=merged.books.unchanged,
         quarantined=result.books.quarantined,
-        dropped=result.books.dropped,
+        dropped={**result.books.dropped, **merged.books.dropped},
     )
-    return msgspec.structs.replace(merged, books=books)
+    return msgspec.structs.replace(merged, books=books, key=result.key)
 
 
 def govern_job(

@@ -1,6 +1,7 @@
 """Files of runs, wherever they lie: NOOP runs are packed daily into one file, under the same addresses."""
 
 import datetime as dt
+import re
 from typing import Any
 
 import msgspec
@@ -15,8 +16,9 @@ Packed = dict[str, dict[str, str]]
 
 
 def started_at(run_id: str) -> dt.datetime:
-    """The moment a UUIDv7 holds."""
-    return dt.datetime.fromtimestamp(int(run_id.replace("-", "")[:12], 16) / 1000, dt.UTC)
+    """The moment a UUIDv7 holds; of an id that somebody chose, the beginning of time."""
+    stamped = re.fullmatch(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", run_id)
+    return dt.datetime.fromtimestamp(int(stamped[1] + stamped[2], 16) / 1000 if stamped else 0, dt.UTC)
 
 
 def _packs(zone: Zone, dataset_id: str) -> list[str]:

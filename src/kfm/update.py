@@ -5,22 +5,23 @@ The order of operations is that of the checked model; see docs/protocol.md.
 """
 
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kfm.capture import Captured, canonical_url_of, look, replay_capture, source_refs
+from kfm.capture import Captured, canonical_url_of, capture_again, look, replay_capture, source_refs
 from kfm.claim import Decision, claim, failed_row, is_noop
 from kfm.clock import rfc3339
 from kfm.closing import close_log, idempotency_state
 from kfm.commitments import SEALED
-from kfm.connectors.base import ConnectorFailed, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, TransformJob, TransformResult
 from kfm.errors import Denied, Fenced, IntegrityError, KfmError, Quarantined, StepFailed
 from kfm.model import ids
 from kfm.model.ledger import LedgerRow, Token
 from kfm.model.plan import Plan, SourceRef, Step
-from kfm.quarantine import keep_capture, keep_rows
+from kfm.quarantine import is_lifted, keep_capture, keep_rows
 from kfm.raw import capture_files, parse_checksums, render_raw
 from kfm.receipts import finish
 from kfm.runlog import RunLog
@@ -115,6 +116,7 @@ class _Update:
         self.row: LedgerRow | None = None
         self.wal: Wal | None = None
         self.captured: Captured | None = None
+        self.partial: dict[str, str] = {}  # {run_id, onto}: its part holds only the records set aside by that run
         self.run_id = ""
 
     # ---- endings -------------------------------------------------------------------------------------------------
@@ -152,7 +154,7 @@ class _Update:
             told, detail = f"refused by {code}; the details are sealed", {}
         if isinstance(error, Quarantined) and wal is not None and captured is not None:
             report = keep_capture(world, target, wal.run.run_id, captured.capture_id, error)
-            error.remedy = f"{error.remedy} The report is data/{report}."
+            error.remedy = f"{error.remedy} `kfm quarantine show {wal.run.run_id}` shows it; the report is data/{report}."
         elif self.private and wal is not None and isinstance(error, ConnectorFailed):
             keep_capture(world, target, wal.run.run_id, captured.capture_id if captured else "", error)
         if told != error.happened:
@@ -250,6 +252,7 @@ class _Update:
     def _assemble(self, wal: Wal, result: TransformResult) -> Steps:
         from kfm.assemble import assemble
 
+        self.partial = wal.payload("transform").get("replays") or {}
         outcome = yield from assemble(self, wal, result)
         return outcome
 
@@ -259,6 +262,8 @@ class _Update:
         return (yield from promote(self.world, row.dataset_id, row.run_id, wait=True))
 
     def _look(self, scratch: Path, conditional: bool) -> Captured:
+        if self.target.again is not None:
+            return capture_again(self.world, self.target.again.row, scratch)
         kept = replay_capture(self.world, self.replay, scratch) if self.replay is not None else None
         return kept or look(self.world, self.target, self.log, scratch, conditional=conditional and not self.forced)
 
@@ -317,13 +322,22 @@ class _Update:
             self._store_capture(captured, scratch)
             yield "capture stored"
             wal.done("EXECUTE", "capture", {"capture_id": captured.capture_id})
+        if captured.refused is not None:
+            raise captured.refused
+        if is_lifted(world, target, captured.input_hash):
+            self.target = target = replace(target, max_quarantined=1.0)
         job = self._transform_job(captured)
         wal.make("EXECUTE", "transform", "IN_PROGRESS", {"artifact": target.artifact})
         wal.commit()
         yield "transform intended"
         self.log.say("input.validating", stage="validate", capture_id=captured.capture_id)
         out = room(scratch, "out")
-        result = msgspec.structs.replace(world.transform(job, out, self._progress), steps=())  # only a release has steps to tell
+        try:
+            result = msgspec.structs.replace(world.transform(job, out, self._progress), steps=())  # only a release has steps to tell
+        except CaptureRefused:
+            for rows in out.glob("*.quarantine.jsonl"):
+                keep_rows(world, target, wal.run.run_id, rows)
+            raise
         payload = self._store_part(wal, result, out, captured)
         yield "part stored"
         wal.done("EXECUTE", "transform", payload)
@@ -346,6 +360,9 @@ class _Update:
         stored = self.world.data.stat(f"{folder}/{payload['artifact']}")
         if stored is None or stored.digest != payload["part"]:
             return None
+        for made in payload.get("companions", {}).values():
+            if getattr(self.world.data.stat(made["from"]), "digest", None) != made["digest"]:
+                return None
         self.log.say("step.kept", stage="transform", step_id="transform", part=payload["part"])
         return msgspec.convert(payload["result"], TransformResult)
 
@@ -397,9 +414,9 @@ class _Update:
         digest = hash_file(made).digest
         path = f"{part_folder(target.dataset_id, digest)}/{made.name}"
         _written(world, path, publisher.write_file(path, made), digest)
+        companions = self._store_companions(result, out, publisher)
         if result.quarantine is not None:
-            rows = (out / result.quarantine).read_bytes()
-            keep_rows(world, target, wal.run.run_id, rows)
+            keep_rows(world, target, wal.run.run_id, out / result.quarantine)
             self.log.say("rows.quarantined", stage="validate", level="warning", rows=result.books.quarantined)
         self.log.say("transform.normalise", stage="transform", input=wal.run.input_hash, output=result.content_id, rows=result.books.read)
         self.log.say("transform.convert", stage="transform", input=result.content_id, output=digest, rows=result.books.written)
@@ -412,9 +429,26 @@ class _Update:
             "content_id": result.content_id,
             "bbox": result.bbox,
             "warnings": list(result.warnings),
-            "max_quarantined": target.entry.max_quarantined,
+            "max_quarantined": target.entry.max_quarantined if target.max_quarantined is None else target.max_quarantined,
             "result": msgspec.to_builtins(result),
-        }
+            "companions": companions,
+        } | ({"replays": {"run_id": again.row.run_id, "onto": again.onto}} if (again := target.again) and again.only else {})
+
+    def _store_companions(self, result: TransformResult, out: Path, publisher: Any) -> dict[str, dict[str, Any]]:
+        """The files that belong to the table, beside it; nothing but a table can be released by rule, so nothing private has them."""
+        if result.files and self.private:
+            raise Denied(
+                f"{self.target.dataset_id} is not public, and its {len(result.files)} files beside the table cannot be generalised.",
+                expected="a table alone",
+                remedy="Register it as public if it is, or publish only the table through a connector.",
+            )
+        found = {}
+        for name in result.files:
+            stored = hash_file(out / name)
+            path = f"{part_folder(self.target.dataset_id, stored.digest)}/{name}"
+            _written(self.world, path, publisher.write_file(path, out / name), stored.digest)
+            found[name] = {"digest": stored.digest, "size": stored.size, "from": path}
+        return found
 
 
 def look_and_plan(world: World, target: Target) -> tuple[Plan, bool]:
@@ -433,19 +467,27 @@ def transform_job(target: Target, inputs: Mapping[str, tuple[Path, str]]) -> Tra
     """The transform of `target` over files: source id -> (path, digest)."""
     entry = target.entry
     since, _, until = target.win.partition("/")
+    again = target.again
     return TransformJob(
         kind="join" if entry.source.kind == "join" else "transform",
         dataset_id=target.dataset_id,
+        source_kind=entry.source.kind,
+        options=entry.source.options,
+        mapping=target.mapping,
+        area=entry.source.area,
+        may_be_empty=entry.quality.min_rows == 0,
         format=entry.source.format,
         inputs=tuple(InputFile(source_id=name, path=str(path.absolute()), digest=digest) for name, (path, digest) in inputs.items()),
         encoding=entry.source.encoding,
         records=entry.source.records,
-        schema=entry.schema,
+        schema=entry.schema or (again.schema if again else ()),
         business_key=entry.business_key,
         time_column=entry.source.time_column,
         since=since or None,
         until=until or None,
-        max_quarantined=entry.max_quarantined,
+        max_quarantined=entry.max_quarantined if target.max_quarantined is None else target.max_quarantined,
+        only=again.only if again else (),
+        fixes=target.fixes,
         connector=target.connector,
         on=entry.source.join_on,
         artifact=target.artifact,

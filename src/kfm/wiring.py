@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,37 +10,44 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kfm import canonical, config
+from kfm import __version__, canonical, config
 from kfm.attest import KeyFolder
 from kfm.clock import Clock, SystemClock
 from kfm.commitments import SEALED, Vaults
 from kfm.connectors.base import TransformJob, TransformResult, toolchain
+from kfm.connectors.kinds import KINDS
 from kfm.errors import IntegrityError, UsageError
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
-from kfm.fetch.url import expand_url, parse_url
+from kfm.fetch.url import expand_url, host_of, parse_url
 from kfm.gates.base import Gate
 from kfm.heartbeat import Heartbeat
 from kfm.model import ids
 from kfm.model.dataset import DatasetEntry, UpdaterConfig, WorkspaceConfig
+from kfm.model.labels import is_private
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import window as parse_window
 from kfm.policy.base import Decision, Evaluator, policy_digest, sources_of
 from kfm.publisher.base import Publisher
 from kfm.publisher.local import LocalPublisher
 from kfm.publisher.noop import NoopPublisher
+from kfm.quarantine import corrections
 from kfm.store.sqlite import SqliteStore, copy_files, standing_still
 from kfm.world import Target, World, specify
 from kfm.zones.base import hash_file
 from kfm.zones.local import LocalZone, fsync_dir
 from kfm.zones.overlay import OverlayZone
 
+if TYPE_CHECKING:
+    from kfm.fetch.replay import ReplayFetcher
+
 __all__ = [
     "Workspace",
     "captured_files",
+    "is_live",
     "open_workspace",
     "open_world",
     "own_sample",
@@ -72,6 +80,10 @@ class Workspace:
     def store_file(self) -> Path:
         return self._under(self.config.store, "sqlite", "store")
 
+    def zones(self) -> tuple[LocalZone, LocalZone]:
+        """The data zones, and the folder that receipts and ledger lie in."""
+        return LocalZone(self.data), LocalZone(self.path)
+
     def _under(self, url: str, scheme: str, key: str) -> Path:
         """`file:///data` is relative to the workspace; back ends are URLs."""
         inside = (self.path / url.removeprefix(f"{scheme}:///")).resolve().is_relative_to(self.path.resolve())
@@ -98,7 +110,8 @@ class Workspace:
         """Whether something was captured or published here."""
         return any((self.data / "catalog" / "channels").glob("*/*.json")) or any((self.data / "work").glob("*/runs/*/run_record.json"))
 
-    def _readable(self, dataset_id: str) -> DatasetEntry | None:
+    def readable(self, dataset_id: str) -> DatasetEntry | None:
+        """The entry of a dataset; None when it is not registered, or not properly."""
         try:
             return self.entry(dataset_id)
         except UsageError:
@@ -110,7 +123,7 @@ class Workspace:
         if entry is None:
             import difflib
 
-            renamed = [n for n in self.registered() if dataset_id in getattr(self._readable(n), "aliases", ())]
+            renamed = [n for n in self.registered() if dataset_id in getattr(self.readable(n), "aliases", ())]
             near = renamed or difflib.get_close_matches(dataset_id, self.registered(), 1)
             hint = (
                 f"It is called `{renamed[0]}` now."
@@ -137,26 +150,62 @@ def open_workspace(path: Path | None) -> Workspace:
 
 # ---- fetchers --------------------------------------------------------------------------------------------------------
 class _Routed:
-    """Live hosts over HTTP; the sample's hosts, or all of them, from the sample upstream on loopback."""
+    """Live hosts over HTTP; the sample's hosts, or all of them, from the sample upstream on loopback; or everything as recorded."""
 
-    def __init__(self, workspace: Workspace, everything_from_sample: bool) -> None:
-        self._workspace, self._all = workspace, everything_from_sample
+    def __init__(self, workspace: Workspace, everything_from_sample: bool, recorded: "ReplayFetcher | None" = None) -> None:
+        self._workspace, self._all, self._recorded = workspace, everything_from_sample, recorded
         self._live: Fetcher | None = None
         self._sample: Fetcher | None = None
 
     def fetch(self, request: FetchRequest, into: Path) -> Fetched:
         from kfm.fetch.http import HttpFetcher
-        from kfm.fetch.url import parse_url
 
-        host = parse_url(request.url).host
-        attempts = int(os.environ.get("KFM_FETCH_ATTEMPTS", "5"))
+        host = host_of(request.url)
+        if self._recorded is not None and (host or self._recorded.knows(request.url)):
+            return self._recorded.fetch(request, into)
+        if not host and host in request.hosts:  # a registered file of this workspace; nobody else's word leads to one
+            from kfm.fetch.file import FileFetcher
+
+            return FileFetcher(self._workspace.path).fetch(request, into)
+        workspace = self._workspace
+        asking: dict[str, Any] = {
+            "attempts": int(os.environ.get("KFM_FETCH_ATTEMPTS", "5")),
+            "user_agent": f"kfm/{__version__}" + (f" (+{workspace.config.contact})" if workspace.config.contact else ""),
+        }
         if self._all or host == SAMPLE_DOMAIN or host.endswith("." + SAMPLE_DOMAIN):
             if self._sample is None:
-                self._sample = HttpFetcher(reroute=_sample_address(self._workspace.path), attempts=attempts)
+                self._sample = HttpFetcher(reroute=_sample_address(workspace.path), **asking, manners=_manners(workspace, only_named=True))
             return self._sample.fetch(request, into)
         if self._live is None:
-            self._live = HttpFetcher(allow_loopback=self._workspace.config.allow_loopback, attempts=attempts)
+            reroute = _reroute(workspace)
+            asking["manners"] = _manners(workspace, only_named=reroute is not None)
+            self._live = HttpFetcher(allow_loopback=workspace.config.allow_loopback, reroute=reroute, **asking)
         return self._live.fetch(request, into)
+
+
+def is_live(url: str) -> bool:
+    """Whether an address leads to somebody else's machine."""
+    host = re.sub(r"^https?://|[/:?#].*$", "", url)
+    return url.startswith("http") and not host.startswith("127.") and host != "localhost" and not f".{host}".endswith("." + SAMPLE_DOMAIN)
+
+
+def _manners(workspace: Workspace, *, only_named: bool) -> Any:
+    from kfm.fetch.polite import Manners
+
+    return Manners(workspace.store_file.parent / "hosts", workspace.config.polite, only_named=only_named)
+
+
+def _reroute(workspace: Workspace) -> tuple[str, int] | None:
+    """KFM_REROUTE=127.0.0.1:PORT: a server of recordings plays every live host; only where loopback is allowed."""
+    given = os.environ.get("KFM_REROUTE", "")
+    if not given:
+        return None
+    host, _, port = given.rpartition(":")
+    if not workspace.config.allow_loopback or not port.isdecimal():
+        raise UsageError(
+            "KFM_REROUTE cannot be followed.", expected="127.0.0.1:PORT, in a workspace with allow_loopback: true", remedy="Unset it."
+        )
+    return host, int(port)
 
 
 def _sample_address(workspace: Path) -> tuple[str, int]:
@@ -197,14 +246,17 @@ def own_sample() -> str:
     return server.url
 
 
-def _replay(workspace: Workspace, store: SqliteStore, aside: Path) -> Fetcher:
-    """Answers from replay.json, or from the newest capture of each source."""
-    from kfm.fetch.replay import ReplayFetcher
+def _replay(workspace: Workspace, store: SqliteStore, aside: Path) -> "ReplayFetcher":
+    """Answers from replay.json, from recordings (KFM_REPLAY, `replay` in kfm.yml), or from the newest capture of each source."""
+    from kfm.fetch.replay import Recordings, ReplayFetcher
 
     note = workspace.path / "replay.json"
     if note.is_file():
         listed: dict[str, str] = msgspec.json.decode(note.read_bytes())
-        return ReplayFetcher({url: workspace.path / file for url, file in listed.items()})
+        return ReplayFetcher.of_captures({url: workspace.path / file for url, file in listed.items()})
+    recorded = os.environ.get("KFM_REPLAY") or workspace.config.replay
+    if recorded:
+        return ReplayFetcher(Recordings.of(workspace.path / recorded))
     files: dict[str, Path] = {}
     for row in store.read(lambda tx: tx.runs.recent(None, 10_000)):
         entry = workspace.entry(row.dataset_id)
@@ -215,7 +267,7 @@ def _replay(workspace: Workspace, store: SqliteStore, aside: Path) -> Fetcher:
         urls = [expand_url(s["source_url"], since or None, until or None, row.partition or None) for s in sources]
         if not all(url in files for url in urls):
             files |= dict(zip(urls, captured_files(workspace, row, entry.source.format, aside).values())) | files
-    return ReplayFetcher(files)
+    return ReplayFetcher.of_captures({url: path for url, path in files.items() if url.startswith("http")})  # others ask no one
 
 
 def captured_files(workspace: Workspace, row: LedgerRow, kind: str, aside: Path) -> dict[str, Path]:
@@ -322,6 +374,12 @@ def _transform(job: TransformJob, scratch: Path, on_event: Echo | None) -> Trans
     return run_transform(job, scratch, on_event=on_event, timeout_s=float(os.environ.get("KFM_STEP_SECONDS", "21600")))
 
 
+def _acquire(job: TransformJob, scratch: Path, fetch: Callable[[dict[str, Any]], dict[str, Any]]) -> TransformResult:
+    from kfm.connectors.process import run_transform
+
+    return run_transform(job, scratch, fetch=fetch, timeout_s=float(os.environ.get("KFM_STEP_SECONDS", "21600")))
+
+
 def _private(workspace: Path) -> dict[str, str]:
     return {str(workspace): "<workspace>", str(Path.home()): "~"} if str(Path.home()) != "/" else {str(workspace): "<workspace>"}
 
@@ -387,9 +445,9 @@ def open_world(
 def _open_world(
     workspace: Workspace, store: SqliteStore, upstream: str, dry_run: str | None, publisher: str, echo: Echo | None, clock: Clock
 ) -> Iterator[World]:
-    data, root = LocalZone(workspace.data), LocalZone(workspace.path)
+    data, root = workspace.zones()
     aside = Path(tempfile.mkdtemp(prefix="kfm-replay-")) if upstream == "replay" else None
-    fetcher = _replay(workspace, store, aside) if aside is not None else _Routed(workspace, upstream == "sample")
+    fetcher = _Routed(workspace, upstream == "sample", _replay(workspace, store, aside) if aside is not None else None)
     policy = _Policy(workspace)
     world = World(
         clock=clock,
@@ -400,6 +458,7 @@ def _open_world(
         fetcher=fetcher,
         transform=_transform,
         merge=_transform,
+        acquire=_acquire,
         publisher=_publisher(publisher, data, root),
         gates=_Gates(),
         policy_digest=workspace.policy_digest,
@@ -474,32 +533,72 @@ def targets_of(
 ) -> list[Target]:
     """What running a dataset means: one target per partition."""
     entry = workspace.require(dataset_id)
+    if not win and "{day}" in entry.source.url:
+        win = parse_window(SystemClock().now().strftime("%Y-%m-%d"), SystemClock().now())
     if win and not _windowed(entry):
         raise UsageError(
             f"{dataset_id} has no window: its address takes none and no time column is named.",
             expected="{since} and {until} in source.url, or source.time_column",
             remedy="Run it without --window, or add one of them to the registry.",
         )
-    connector = workspace.path / "scripts" / "connectors" / dataset_id / "connector.py"
-    digest = ids.digest(connector.read_bytes()) if connector.is_file() else None
+    folder = workspace.path / "scripts" / "connectors" / dataset_id
+    connector = folder / "connector.py"
+    code = connector.read_bytes() if connector.is_file() else b""
+    digest = ids.digest(code) if connector.is_file() else None
     joined = tuple({"source_id": name, "url": f"kfm://dataset/{name}"} for name in entry.source.datasets)
     for name in entry.source.datasets:
         workspace.require(name)
     base = Target(
         entry=entry,
-        sources=joined or ({"source_id": "source", "url": entry.source.url},),
+        sources=joined or _sources(entry),
         win=win,
         pipeline_version=entry.pipeline_version,
         connector=str(connector.absolute()) if digest else None,
         connector_digest=digest,
+        asks=_asks(entry, code),
+        mapping=config.load_mapping(folder / "mapping.yml") if entry.source.kind == "delimited" else {},
+        fixes=_fixes(workspace, entry),
         trigger=trigger,
         spec_file_hash=ids.spec_hash(config.parse(spec_file.read_bytes(), spec_file.name)) if spec_file else None,
     )
     return [specify(replace(base, partition=p), workspace.policy_digest) for p in entry.partitions or ("",)]
 
 
+def _fixes(workspace: Workspace, entry: DatasetEntry) -> dict[str, dict[str, str | None]]:
+    """People's corrections; records of a private dataset have none, for the leak check could not vary what a person wrote."""
+    if is_private([entry]) or not (workspace.data / "work" / entry.dataset_id / "quarantine").is_dir():
+        return {}
+    data, root = workspace.zones()
+    try:
+        return corrections(data, entry.dataset_id)
+    finally:
+        data.close()
+        root.close()
+
+
+def _sources(entry: DatasetEntry) -> tuple[dict[str, str], ...]:
+    """The registered addresses; several are told apart by the last word of their path."""
+    if not entry.source.urls:
+        return ({"source_id": "source", "url": entry.source.url},)
+    urls = [entry.source.url, *entry.source.urls]
+    words = [re.sub(r"[^A-Za-z0-9_-]", "-", url.partition("?")[0].rstrip("/").rpartition("/")[2].partition(".")[0]) for url in urls]
+    distinct = len({w.lower() for w in words if w}) == len(urls)
+    return tuple({"source_id": word if distinct else f"source-{n}", "url": url} for n, (word, url) in enumerate(zip(words, urls), 1))
+
+
+def _asks(entry: DatasetEntry, code: bytes) -> bool:
+    """Whether code asks for the files: that of the source kind, or an `acquire` of the workspace's own connector."""
+    if b"def acquire" in code:
+        import ast
+
+        return any(isinstance(node, ast.FunctionDef) and node.name == "acquire" for node in ast.parse(code).body)
+    return entry.source.kind in KINDS and KINDS[entry.source.kind].asks
+
+
 def _windowed(entry: DatasetEntry) -> bool:
-    return "{since}" in entry.source.url or "{until}" in entry.source.url or entry.source.time_column is not None
+    source = entry.source
+    placeholders = any(f"{{{name}}}" in source.url for name in ("since", "until", "day"))
+    return placeholders or source.time_column is not None or source.kind in ("usgs_ogc", "stac")
 
 
 def resumed_target(workspace: Workspace, row: LedgerRow, plan: Mapping[str, Any]) -> Target:
@@ -544,7 +643,7 @@ def rebuilt_target(workspace: Workspace, record: Mapping[str, Any]) -> Target:
         )
     return replace(
         base, entry=entry, sources=tuple(spec["sources"]), partition=record["partition"], win=record["window"],
-        pipeline_version=spec["pipeline_version"],
+        pipeline_version=spec["pipeline_version"], fixes=spec.get("corrections", {}), max_quarantined=1.0,
     )  # fmt: skip
 
 

@@ -14,11 +14,12 @@ from kfm.channel import Channel
 from kfm.clock import Clock
 from kfm.commitments import Vaults
 from kfm.connectors.base import TransformJob, TransformResult
-from kfm.errors import KfmError
+from kfm.errors import KfmError, UsageError
 from kfm.fetch.base import Fetcher
 from kfm.gates.base import Gate
 from kfm.model import ids, labels
-from kfm.model.dataset import DatasetEntry
+from kfm.model.dataset import Column, DatasetEntry
+from kfm.model.ledger import LedgerRow
 from kfm.policy.base import Evaluator
 from kfm.publisher.base import Publisher
 from kfm.publisher.trace import TracePublisher
@@ -26,7 +27,7 @@ from kfm.runlog import RunLog
 from kfm.store.base import Token
 from kfm.zones.base import Zone
 
-__all__ = ["Outcome", "Target", "World", "specify"]
+__all__ = ["Again", "Outcome", "Target", "World", "specify"]
 
 Transform = Callable[[TransformJob, Path, Callable[[dict[str, Any]], None] | None], TransformResult]
 
@@ -61,6 +62,16 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
+class Again:
+    """A capture worked once more because a person decided on it: upstream is not asked."""
+
+    row: LedgerRow  # the run that captured it
+    only: tuple[tuple[str, int], ...] = ()  # (source id, line): just these records, merged into what is official; empty: all of it
+    onto: str = ""  # with `only`: the mark of the content they are merged into
+    schema: tuple[Column, ...] = ()  # with `only`: the columns of that content
+
+
+@dataclass(frozen=True)
 class Target:
     """One dataset, one partition, one window, and the spec that follows from them."""
 
@@ -71,6 +82,11 @@ class Target:
     pipeline_version: str = "1.0.0"
     connector: str | None = None  # path of the workspace's connector.py
     connector_digest: str | None = None
+    asks: bool = False  # which files there are follows from answers: `acquire` of the connector or of the source kind asks for them
+    mapping: dict[str, Any] = field(default_factory=dict)  # mapping.yml
+    fixes: dict[str, dict[str, str | None]] = field(default_factory=dict)  # people's corrections: digest of a record -> column -> text
+    max_quarantined: float | None = None  # instead of the registry's, for a capture that a person accepted
+    again: Again | None = None
     spec: dict[str, Any] = field(default_factory=dict)
     spec_hash: str = ""
     transform_hash: str = ""
@@ -100,8 +116,12 @@ def specify(target: Target, policy_digest: str) -> Target:
     # Registry prose and governance fields decide what may be published, not which bytes come out.
     shaping = ("dataset_id", "business_key", "schema", "merge", "release", "location", "crs")
     reading = {
-        k: v for k, v in entry["source"].items() if k in ("kind", "format", "encoding", "records", "time_column", "datasets", "join_on")
+        k: v
+        for k, v in entry["source"].items()
+        if k in ("kind", "format", "encoding", "records", "time_column", "datasets", "join_on") or (k in ("options", "area") and v)
     }
+    if target.mapping:
+        reading["mapping"] = target.mapping
     transform = {
         "registry": {k: v for k, v in entry.items() if k in shaping},
         "source": reading,
@@ -119,10 +139,14 @@ def specify(target: Target, policy_digest: str) -> Target:
         "connector": target.connector_digest,
         "pipeline_version": target.pipeline_version,
         "updater_id": target.updater_id,
-    }
+    } | {k: v for k, v in (("mapping", target.mapping), ("corrections", target.fixes)) if v}
     from dataclasses import replace
 
     return replace(target, spec=spec, spec_hash=ids.spec_hash(spec), transform_hash=ids.spec_hash(transform))
+
+
+def _no_acquire(*_: Any) -> TransformResult:
+    raise UsageError("This world cannot ask.", expected="a child process to run acquire() in", remedy="Use `kfm run`.")
 
 
 @dataclass
@@ -152,6 +176,7 @@ class World:
     toolchain: Callable[[], dict[str, str]] = dict
     new_run_id: Callable[[], str] = ids.new_run_id
     propose_only: bool = False  # what needs nobody's approval waits all the same
+    acquire: Callable[[TransformJob, Path, Callable[[dict[str, Any]], dict[str, Any]]], TransformResult] = _no_acquire
     heart: "Heart | None" = None  # None: nobody renews (tests with a clock of their own)
     trace: Callable[[Publisher, RunLog, Mapping[str, Any]], Publisher] = field(
         default=lambda inner, log, marks: TracePublisher(inner, log.trace, marks)

@@ -13,10 +13,12 @@ class Upstream:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.headers: dict[str, dict[str, str]] = {}
+        self.asked: list[str] = []  # paths, in order
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                outer.asked.append(self.path)
                 body = outer.files.get(self.path)
                 self.send_response(200 if body is not None else 404)
                 for name, value in outer.headers.get(self.path, {}).items():

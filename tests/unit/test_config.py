@@ -114,3 +114,29 @@ def test_an_updater_configuration_cannot_bring_its_own_evidence(tmp_path: Path, 
     file.write_text(json.dumps(plain | {key: "public"}))
     with pytest.raises(UsageError, match=key):
         load_updater(file)
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ("cadence: real-time\ninterval: 2m\n", None),
+        ("cadence: real-time\n", None),
+        ("cadence: static\n", None),
+        ("cadence: 24h\n", None),
+        ("cadence: 0 6 * * *\n", None),
+        ("cadence: real-time\ninterval: 30s\n", "every 30s"),
+        ("cadence: real-time\ninterval: 6m\n", "every 6m"),
+        ("cadence: 10s\n", "every 10s"),
+        ("cadence: daily\ninterval: 2m\n", "belongs to"),
+        ("cadence: sometimes\n", "cadence is 'sometimes'"),
+    ],
+)
+def test_a_cadence_is_known_and_real_time_means_one_to_five_minutes(tmp_path: Path, words: str, fault: str | None) -> None:
+    folder = tmp_path / "data" / "registry"
+    folder.mkdir(parents=True)
+    (folder / "x.yml").write_text("dataset_id: x\ntitle: X\nsource: {url: 'https://a.example/x.csv', format: csv}\n" + words)
+    if fault is None:
+        assert load_dataset(tmp_path, "x") is not None
+        return
+    with pytest.raises(UsageError, match=fault):
+        load_dataset(tmp_path, "x")

@@ -7,16 +7,16 @@ import pytest
 
 SRC = Path(__file__).parents[2] / "src" / "kfm"
 LAYERS = {
-    "words": {"model", "canonical", "clock", "errors", "flock"},
+    "words": {"model", "canonical", "clock", "errors", "flock", "masking", "secrets"},
     "seams": {"zones", "store", "fetch", "publisher", "lineage", "policy", "telemetry", "connectors"},
     "judgement": {"gates", "catalog", "story", "diff"},
     "run": {
-        "update", "operate", "projection", "capture", "claim", "closing", "assemble", "promote", "quarantine", "attest", "receipts", "boundary", "proposal", "channel", "wal", "world", "raw",
+        "update", "acquire", "operate", "projection", "capture", "claim", "closing", "assemble", "promote", "quarantine", "attest", "receipts", "boundary", "proposal", "channel", "wal", "world", "raw",
         "runlog", "runfiles", "verify", "reindex", "doctor", "status", "ref", "heartbeat", "trust", "bundle", "commitments", "labels", "leak", "judge",
         "records", "rebuild", "erase", "release", "derive", "grants", "judgement", "evidence",
     },
-    "control": {"inline", "schedule", "backfill", "pools", "webhook", "worker", "jobs", "runners"},
-    "faces": {"cli", "reader", "console", "config", "wiring", "testing", "sample_upstream", "drill", "__main__"},
+    "control": {"inline", "discover", "schedule", "backfill", "pools", "webhook", "worker", "jobs", "runners"},
+    "faces": {"cli", "reader", "console", "config", "wiring", "testing", "stages", "sample_upstream", "sample_kansas", "drill", "__main__"},
 }  # fmt: skip
 MAY = {  # layer -> layers it may look at
     "words": {"words"},

@@ -43,10 +43,10 @@ ALGORITHM = "spdx:checksumAlgorithm_sha256"
 _N, _DAY = r"\d+", r"(?:[0-7]|[A-Za-z]{3})"  # one fixed value of a cron field
 FREQUENCIES = {
     "HOURLY": rf"1h|60m|3600s|{_N} \* \* \* \*",
-    "DAILY": rf"1d|24h|{_N} {_N} \* \* \*",
-    "WEEKLY": rf"1w|7d|{_N} {_N} \* \* {_DAY}",
+    "DAILY": rf"daily|1d|24h|{_N} {_N} \* \* \*",
+    "WEEKLY": rf"weekly|1w|7d|{_N} {_N} \* \* {_DAY}",
     "MONTHLY": rf"{_N} {_N} {_N} \* \*",
-    "ANNUAL": rf"{_N} {_N} {_N} (?:{_N}|[A-Za-z]{{3}}) \*",
+    "ANNUAL": rf"annual|{_N} {_N} {_N} (?:{_N}|[A-Za-z]{{3}}) \*",
 }
 
 

@@ -1,5 +1,6 @@
 """What a transform is asked, what it answers and how it refuses; light enough to load on every command."""
 
+import re
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -8,6 +9,7 @@ from kfm.errors import Quarantined, StepFailed
 from kfm.model.dataset import Column, Location, Release
 
 __all__ = [
+    "MOST_COLUMNS",
     "Books",
     "CaptureRefused",
     "ColumnProfile",
@@ -21,6 +23,8 @@ __all__ = [
 ]
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
+MOST_COLUMNS = 10_000
+_STEERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # a terminal, or the direction of what is read on it
 
 
 class InputFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,20 +39,31 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Everything a transform may depend on: the same job over the same bytes gives the same artifact, byte for byte."""
 
     # merge: inputs are the tables base and part; join: two or more tables, `on` columns they share; govern: one table, released
-    # by rule; twin: captured files, changed where nothing public may depend on them.
-    kind: Literal["transform", "merge", "join", "govern", "twin"] = "transform"
+    # by rule; twin: captured files, changed where nothing public may depend on them; acquire: no inputs, asks for them.
+    kind: Literal["transform", "merge", "join", "govern", "twin", "acquire", "discover", "catalogue"] = "transform"
     dataset_id: str
-    format: Literal["csv", "json", "geojson", "parquet"]
-    inputs: Annotated[tuple[InputFile, ...], msgspec.Meta(min_length=1)]
+    source_kind: str = "http_file"  # which module of `kinds` reads the inputs, or asks for them
+    options: dict[str, Any] = {}  # of that kind, as registered
+    urls: tuple[str, ...] = ()  # acquire: the registered addresses, filled for this window
+    known_token: str | None = None  # acquire: the change token of the official version
+    area: tuple[tuple[float, float], ...] = ()  # a ring of longitude and latitude: rows outside are dropped by rule
+    mapping: dict[str, Any] = {}  # delimited: mapping.yml
+    format: str
+    inputs: tuple[InputFile, ...] = ()
     encoding: str | None = None  # None: a UTF-8 byte order mark or plain UTF-8
     records: str | None = None  # JSON: dotted path to the array; "." = every top-level value is a record
     schema: tuple[Column, ...] = ()  # empty: inferred from the data
     business_key: tuple[str, ...] = ()
     time_column: str | None = None
+    span: tuple[str, str] | None = None  # merge: the first and last time the part's capture covers, whatever was dropped of it
+    may_be_empty: bool = False  # the registry expects that there may be nothing
     since: str | None = None  # RFC 3339, inclusive
     until: str | None = None  # RFC 3339, exclusive
     max_quarantined: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
+    only: tuple[tuple[str, int], ...] = ()  # (source id, line): nothing but these records is read; empty: all
+    fixes: dict[str, dict[str, str | None]] = {}  # digest of a record that would be set aside -> column -> the text that is right
     connector: str | None = None  # a workspace's connector.py
+    tombstones: dict[str, str] = {}  # merge: what a row leaves behind, by column: aliases, state, into, time, revision
     on: tuple[str, ...] = ()  # join
     location: Location | None = None  # govern, twin
     release: Release | None = None  # govern, twin
@@ -97,9 +112,13 @@ class TransformResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     bbox: tuple[float, float, float, float] | None = None
     geometry_types: tuple[str, ...] = ()
     invalid_geometries: Count = 0  # that cross themselves or whose rings do not nest
-    quarantine: str | None = None  # JSON lines {source_id, line, rule, reason, record}
+    quarantine: str | None = None  # JSON lines {n, source_id, line, rule, reason, record, digest, before, after}
     warnings: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()  # twin: what it wrote; the names are those of its inputs
+    files: tuple[str, ...] = ()  # companions of the table, by name; of a twin: what it wrote, named as its inputs
+    key: tuple[str, ...] = ()  # the business key that was kept to
+    span: tuple[str, str] | None = None  # first and last time of the records read, also of those dropped by rule
+    token: str | None = None  # acquire: the change token found
+    unchanged: bool = False  # acquire: it is the one that was known, so nothing was asked for
     steps: tuple[dict[str, Any], ...] = ()  # govern: what was done, in public words: {step, discharges, ...settings}
 
 
@@ -117,6 +136,7 @@ class Refused(Exception):
     """Carries a refusal out of the transform; the parent turns it into `CaptureRefused`."""
 
     def __init__(self, code: str, happened: str, *, expected: str, remedy: str, **detail: Any) -> None:
+        happened = _STEERS.sub(lambda found: repr(found[0])[1:-1], happened)  # it may quote upstream
         super().__init__(f"{code}: {happened}")
         self.refusal = Refusal(code=code, happened=happened, expected=expected, remedy=remedy, detail=detail)
 
@@ -126,7 +146,7 @@ class CaptureRefused(Quarantined):
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.happened, expected=refusal.expected, remedy=refusal.remedy)
-        self.code, self.detail = refusal.code, refusal.detail
+        self.code, self.detail, self.refusal = refusal.code, refusal.detail, refusal
 
 
 class ConnectorFailed(StepFailed):
@@ -142,7 +162,7 @@ def toolchain() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version  # 20 ms that most commands never need
 
     found: dict[str, str] = {}
-    for name in ("kfm", "h3", "numpy", "pyarrow", "shapely"):
+    for name in ("kfm", "h3", "numpy", "pyarrow", "pyogrio", "pyproj", "rasterio", "shapely"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -1,7 +1,7 @@
 """The child's side: takes one job from a pipe, runs the transform with nothing to lose, answers in JSON lines.
 
 parent  {"op": "job", "job": …, "scratch": …, "memory_bytes": …, "parent": pid}     {"path": …} | {"error": …}
-child   {"op": "progress", …}  {"op": "log", …}  {"op": "fetch", "url": …}
+child   {"op": "progress", …}  {"op": "log", …}  {"op": "fetch", "url": …, "name": …, …}
         {"op": "done", "result": …} | {"op": "refused", code, happened, expected, remedy, detail} | {"op": "failed", message, stack}
 """
 
@@ -58,13 +58,10 @@ class _Wire:
         self._out.write(msgspec.json.encode(message) + b"\n")
         self._out.flush()
 
-    def fetch(self, url: str) -> Path:
-        """Ask the parent for a file."""
-        self.send({"op": "fetch", "url": url})
-        answer = self._answers.get()
-        if "path" not in answer:
-            raise OSError(f"could not fetch {url}: {answer.get('error', 'no reason given')}")
-        return Path(answer["path"])
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Ask the parent for a file, or for several."""
+        self.send(message)
+        return self._answers.get()
 
 
 def main() -> None:
@@ -91,7 +88,7 @@ def _outcome(order: _Order, wire: _Wire, reads: guard.Reads | None) -> dict[str,
         from kfm.connectors.transform import perform  # heavy, and under the memory limit
 
         guard.close_ways_out(Path(order.scratch), reads)
-        return {"op": "done", "result": perform(order.job, Path(order.scratch), emit=wire.send, fetch=wire.fetch)}
+        return {"op": "done", "result": perform(order.job, Path(order.scratch), emit=wire.send, ask=wire.ask)}
     except Refused as refused:
         return {"op": "refused", **msgspec.to_builtins(refused.refusal)}
     except MemoryError:

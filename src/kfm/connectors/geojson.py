@@ -9,7 +9,7 @@ import msgspec
 
 from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.geometry import Geometry, Problem
-from kfm.connectors.records import Records, Slab, refuse_depth
+from kfm.connectors.records import Records, Slab, named_twice, refuse_depth
 from kfm.connectors.rows import Batch, Loose, Row, batch_of
 from kfm.connectors.text import utf8_blocks
 
@@ -58,6 +58,8 @@ class JsonReader:
             refuse_depth(self.source_id)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Loose(line, raw, None, self._misread(records, text, str(error)))
+        if (name := named_twice(text)) is not None:
+            return Loose(line, raw, None, ("json.duplicate", f"the member {name[:80]!r} is there twice"))
         return self._row(item, line, raw)
 
     def _misread(self, records: Records, text: bytes, why: str) -> Problem:
@@ -118,11 +120,20 @@ class GeoJsonReader(JsonReader):
         return Records(utf8_blocks(self._source, "geojson", self._encoding), self.source_id, None, only="features")
 
     def _finish(self, records: Records) -> None:
-        crs = records.members.get("crs")
-        if crs is None or crs == b"null":
+        kind, crs = records.members.get("type", b'"FeatureCollection"'), records.members.get("crs", b"null")
+        if kind != b'"FeatureCollection"':
+            raise Refused(
+                "geojson.features",
+                f"Source {self.source_id} is of type {kind[:80].decode('utf-8', 'replace')}.",
+                expected="a FeatureCollection",
+                remedy="Look at the captured bytes; correct `source.format` if it is another kind of JSON.",
+                source_id=self.source_id,
+            )
+        if crs == b"null":
             return
-        value = msgspec.json.decode(crs)
-        name = str((value.get("properties") or {}).get("name", "")) if isinstance(value, dict) else ""
+        value = msgspec.json.decode(crs) if crs else None  # none: it was too long to be kept
+        held = value.get("properties") if isinstance(value, dict) else None
+        name = str(held.get("name", "")) if isinstance(held, dict) else ""
         if not name.upper().endswith(_WGS84):
             raise Refused(
                 "geojson.crs",
@@ -138,6 +149,8 @@ class GeoJsonReader(JsonReader):
         properties = item.get("properties")
         if properties is not None and not isinstance(properties, dict):
             return Loose(line, raw, None, ("geojson.feature", "expected properties to be an object or null"))
+        if not isinstance(item.get("geometry"), dict | None):
+            return Loose(line, raw, None, ("geojson.feature", "expected geometry to be an object or null"))
         row: Row = {} if item.get("id") is None else {FEATURE_ID: item["id"]}
         row |= properties or {}  # a property of that name wins
         if self._geometry in row:

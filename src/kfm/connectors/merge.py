@@ -1,9 +1,11 @@
 """Upsert: the rows of a part into the rows of a base version, by business key, in place."""
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +13,7 @@ import pyarrow.parquet as pq
 import shapely
 
 from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
+from kfm.connectors.kinds import KINDS
 from kfm.connectors.values import ARROW
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Column
@@ -24,19 +27,20 @@ _SEPARATOR = "\x1f"
 def merge(job: TransformJob, scratch: Path) -> TransformResult:
     """`inputs` are base and part. A row of the part takes the place of the base's row with its key; new keys come last.
 
-    Rows of the base inside the window that the part does not have any more are gone upstream, so they go here too.
-    `books` speaks of the part's rows: written = new or changed, unchanged = equal to the base's.
+    Rows of the base inside the window that the part does not have any more are gone upstream, so they go here too; where the kind of
+    source says which columns tell, they stay as tombstones, and a row that is older than the base's does not take its place.
+    `books` speaks of the part's rows: written = new or changed, unchanged = equal to the base's, dropped "stale" = older.
     """
     base, part = (pq.ParquetFile(i.path) for i in job.inputs)
     columns = _columns(base, job)
     schema = arrow_schema(columns)
     fresh = _cast(part.read(), schema)
-    work = _Merge(job, fresh, schema)
+    work = _Merge(job, fresh, schema, base)
     writer = TableWriter(scratch / job.artifact, columns, job.business_key)
     geometry = next((c.name for c in columns if c.type == "geometry"), None)
     extent = Extent()
     try:
-        for batch in work.rows(base):
+        for batch in work.rows():
             if geometry is not None:
                 _extend(extent, batch.column(schema.get_field_index(geometry)))
             writer.add(batch)
@@ -46,14 +50,14 @@ def merge(job: TransformJob, scratch: Path) -> TransformResult:
         raise
     return TransformResult(
         artifact=job.artifact,
-        books=Books(read=fresh.num_rows, written=fresh.num_rows - work.unchanged, unchanged=work.unchanged),
+        books=work.books(),
         schema=columns,
         content_id=content_id,
         rows=writer.rows,
         profile=profile,
         bbox=extent.bbox,
         geometry_types=tuple(sorted(extent.types)),
-        warnings=(f"{work.removed} rows are gone upstream inside the window",) if work.removed else (),
+        warnings=work.warnings(),
     )
 
 
@@ -88,29 +92,81 @@ def _keys(table: "pa.Table", names: tuple[str, ...]) -> "pa.Array":
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 
 
+def _rules(job: TransformJob, schema: "pa.Schema") -> dict[str, str]:
+    """Which columns tell what became of a row, as the job or its kind of source says; those that are there."""
+    rules = job.tombstones
+    if not rules and job.source_kind in KINDS:
+        rules = getattr(importlib.import_module(f"kfm.connectors.kinds.{job.source_kind}"), "TOMBSTONES", {})
+    rules = {rule: column for rule, column in rules.items() if column in schema.names}
+    if "state" in rules and len(job.business_key) != 1:
+        raise Refused(
+            "merge.key",
+            f"{job.dataset_id} keeps rows that were merged or deleted upstream, which needs a key of one column.",
+            expected="one column in `business_key`",
+            remedy="Name the id alone as `business_key` in the registry entry.",
+        )
+    return rules
+
+
 class _Merge:
     """One pass over the base with the part at hand."""
 
-    def __init__(self, job: TransformJob, fresh: "pa.Table", schema: "pa.Schema") -> None:
-        self._job, self._fresh, self._schema = job, fresh, schema
+    def __init__(self, job: TransformJob, fresh: "pa.Table", schema: "pa.Schema", base: "pq.ParquetFile") -> None:
+        self._job, self._fresh, self._schema, self._base = job, fresh, schema, base
         self._keys = _keys(fresh, job.business_key)
         self._used = np.zeros(fresh.num_rows, bool)
         self.unchanged = self.removed = 0
+        rules = _rules(job, schema)
+        self._stale = self._older(rules.get("revision"))
+        self._tombs = _Tombstones(job, rules, fresh, self._stale) if "state" in rules else None
 
-    def rows(self, base: "pq.ParquetFile") -> "Iterator[pa.RecordBatch]":
-        for raw in base.iter_batches(batch_size=65_536):
+    def rows(self) -> "Iterator[pa.RecordBatch]":
+        for raw in self._base.iter_batches(batch_size=65_536):
             table = _cast(pa.Table.from_batches([raw]), self._schema)
-            at = pc.index_in(_keys(table, self._job.business_key), value_set=self._keys)
-            hit = np.asarray(at.is_valid())
-            where = at.fill_null(0).to_numpy()
+            hit, where = self._find(_keys(table, self._job.business_key))
             self._used[where[hit]] = True
-            self.unchanged += self._equal(table, where, hit)
-            source = np.where(hit, where + table.num_rows, np.arange(table.num_rows))
+            newer = hit & ~self._stale[where] if len(self._stale) else hit
+            self.unchanged += self._equal(table, where, newer)
+            source = np.where(newer, where + table.num_rows, np.arange(table.num_rows))
             keep = hit | ~self._gone(table)
+            if self._tombs is not None:
+                table, keep = self._tombs.mark(table, ~hit), np.ones(table.num_rows, bool)
             self.removed += int((~keep).sum())
             both = pa.concat_tables([table, self._fresh])
             yield from both.take(pa.array(source[keep])).combine_chunks().to_batches()
         yield from self._fresh.filter(pa.array(~self._used)).combine_chunks().to_batches()
+
+    def books(self) -> Books:
+        stale = int(self._stale.sum())
+        written = self._fresh.num_rows - self.unchanged - stale
+        return Books(read=self._fresh.num_rows, written=written, unchanged=self.unchanged, dropped={"stale": stale} if stale else {})
+
+    def warnings(self) -> tuple[str, ...]:
+        said = [f"{self.removed} rows are gone upstream inside the window"] if self.removed else []
+        if self._tombs is not None and (self._tombs.merged or self._tombs.deleted):
+            said.append(
+                f"{self._tombs.merged} rows were merged into others and {self._tombs.deleted} deleted upstream; they stay, marked so"
+            )
+        if self._stale.any():
+            said.append(f"{int(self._stale.sum())} rows are older than the ones held and are left out; nothing is taken to be deleted")
+        return tuple(said)
+
+    def _find(self, keys: "pa.Array") -> tuple[Any, Any]:
+        """(whether the part has a row, where)."""
+        at = pc.index_in(keys, value_set=self._keys)
+        return np.asarray(at.is_valid()), at.fill_null(0).to_numpy()
+
+    def _older(self, revision: str | None) -> Any:
+        """Which rows of the part are older than the base's row of that key: a stale answer, which must not undo a newer one."""
+        stale = np.zeros(self._fresh.num_rows, bool)
+        if revision is None or revision not in self._base.schema_arrow.names or not len(stale):
+            return stale
+        for raw in self._base.iter_batches(batch_size=65_536, columns=[*self._job.business_key, revision]):
+            table = pa.Table.from_batches([raw])
+            hit, where = self._find(_keys(table, self._job.business_key))
+            newer = pc.greater(table.column(revision), self._fresh.column(revision).take(pa.array(where))).fill_null(False)
+            stale[where[hit & np.asarray(newer)]] = True
+        return stale
 
     def _equal(self, table: "pa.Table", where: Any, hit: Any) -> int:
         if not hit.any():
@@ -134,6 +190,70 @@ class _Merge:
         since, until = (pa.scalar(t, pa.string()).cast(times.type) for t in (job.since, job.until))
         inside = pc.and_(pc.greater_equal(times, since), pc.less(times, until))
         return np.asarray(inside.fill_null(False).combine_chunks())
+
+
+class _Tombstones:
+    """Marks rows of the base that the part does not have: merged into a row that names them, or deleted inside the time it covers."""
+
+    def __init__(self, job: TransformJob, rules: dict[str, str], fresh: "pa.Table", stale: Any) -> None:
+        self._job, self._rules = job, rules
+        aliases = self._aliases(fresh, stale)
+        self._names, self._into = pa.array(list(aliases), pa.string()), pa.array([*aliases.values(), None], pa.string())
+        self._span = None if stale.any() else self._covered(fresh)
+        self.merged = self.deleted = 0
+
+    def _aliases(self, fresh: "pa.Table", stale: Any) -> dict[str, str]:
+        """Every id the rows of the part go by, and the key of the first row that says so."""
+        found: dict[str, str] = {}
+        if "aliases" in self._rules:
+            texts, keys = (fresh.column(n).to_pylist() for n in (self._rules["aliases"], self._job.business_key[0]))
+            for text, key, old in zip(texts, keys, stale.tolist()):
+                for alias in msgspec.json.decode(text) if text and not old else ():
+                    found.setdefault(alias, key)
+        return found
+
+    def _covered(self, fresh: "pa.Table") -> tuple[Any, Any] | None:
+        """First and last moment the part speaks of: the window, or else what its capture covers."""
+        column = self._rules.get("time")
+        if column is None:
+            return None
+        times = fresh.column(column)
+        if self._job.since is not None and self._job.until is not None:
+            since, until = (pa.scalar(t, pa.string()).cast(times.type) for t in (self._job.since, self._job.until))
+            return since, pa.scalar(until.value - 1, pa.int64()).cast(times.type)
+        if self._job.span is not None:
+            first, last = (pa.scalar(t, pa.string()).cast(times.type) for t in self._job.span)
+            return first, last
+        ends = pc.min_max(times)
+        return ends["min"], ends["max"]
+
+    def mark(self, table: "pa.Table", free: Any) -> "pa.Table":
+        """The table with its `free` rows, those the part does not have, marked."""
+        at = pc.index_in(table.column(self._job.business_key[0]).combine_chunks(), value_set=self._names)
+        named = np.asarray(at.is_valid()) & free
+        state = table.column(self._rules["state"]).combine_chunks()
+        alive = np.asarray(pc.fill_null(pc.equal(state, "active"), True))
+        gone = free & ~named & alive & self._inside(table)
+        self.deleted += int(gone.sum())
+        self.merged += int((named & np.asarray(pc.fill_null(pc.not_equal(state, "merged"), True))).sum())
+        state = pc.if_else(pa.array(named), "merged", pc.if_else(pa.array(gone), "deleted", state))
+        table = _with(table, self._rules["state"], state)
+        if "into" not in self._rules:
+            return table
+        into = self._into.take(at.fill_null(len(self._names)))
+        return _with(table, self._rules["into"], pc.if_else(pa.array(named), into, table.column(self._rules["into"]).combine_chunks()))
+
+    def _inside(self, table: "pa.Table") -> Any:
+        if self._span is None:
+            return np.zeros(table.num_rows, bool)
+        times = table.column(self._rules["time"])
+        inside = pc.and_(pc.greater_equal(times, self._span[0]), pc.less_equal(times, self._span[1]))
+        return np.asarray(inside.fill_null(False).combine_chunks())
+
+
+def _with(table: "pa.Table", name: str, column: "pa.Array") -> "pa.Table":
+    at = table.schema.get_field_index(name)
+    return table.set_column(at, table.schema.field(at), column)
 
 
 def _extend(extent: Extent, column: "pa.Array") -> None:

@@ -18,7 +18,7 @@ from kfm.connectors.base import CaptureRefused, ConnectorFailed, Refusal, Refuse
 __all__ = ["MEMORY_BYTES", "run_inline", "run_transform"]
 
 MEMORY_BYTES = 4 << 30
-Fetch = Callable[[str], dict[str, Any]]
+Fetch = Callable[[dict[str, Any]], dict[str, Any]]  # {url, name, accept, body, keep} -> {path} | {error}
 OnEvent = Callable[[dict[str, Any]], None]
 
 # Not `-m`: the child must run this very kfm, wherever it was imported from. Its folder stands first only for that one import,
@@ -66,14 +66,8 @@ def run_inline(job: TransformJob, scratch: Path, *, fetch: Fetch | None = None, 
     """Run `job` in this process without any isolation, for tests of connectors; the bytes are the same."""
     from kfm.connectors.transform import perform  # heavy: only who asks for it pays
 
-    def fetch_path(url: str) -> Path:
-        answer = _fetched(fetch, url)
-        if "path" not in answer:
-            raise OSError(f"could not fetch {url}: {answer.get('error', 'no reason given')}")
-        return Path(answer["path"])
-
     try:
-        return perform(job, scratch.resolve(), emit=on_event or _ignore, fetch=fetch_path)
+        return perform(job, scratch.resolve(), emit=on_event or _ignore, ask=lambda message: _fetched(fetch, message))
     except Refused as refused:
         raise CaptureRefused(refused.refusal) from None
 
@@ -105,7 +99,7 @@ class _Child:
                 if op in ("done", "refused", "failed"):
                     return _Ended(message, "")
                 if op == "fetch":
-                    self._send(_fetched(self._fetch, str(message.get("url"))))
+                    self._send(_fetched(self._fetch, message))
                 else:
                     self._on_event(message)
         except msgspec.DecodeError as error:
@@ -206,15 +200,16 @@ def _answer(ended: _Ended, child: _Child, job: TransformJob) -> TransformResult:
 def _own(result: TransformResult, job: TransformJob) -> TransformResult:
     """What a job of this kind can say: connector code runs beside the transform and could say more in its name."""
     steps = result.steps if job.kind == "govern" else ()
-    files = result.files if job.kind == "twin" else ()
-    return msgspec.structs.replace(result, artifact=job.artifact, steps=steps, files=files)
+    files = result.files if job.kind == "twin" or (job.kind == "transform" and job.connector is None) else ()
+    key = result.key if job.connector is None else job.business_key
+    return msgspec.structs.replace(result, artifact=job.artifact, steps=steps, files=files, key=key)
 
 
-def _fetched(fetch: Fetch | None, url: str) -> dict[str, Any]:
+def _fetched(fetch: Fetch | None, message: dict[str, Any]) -> dict[str, Any]:
     if fetch is None:
         return {"error": "this run has no fetcher"}
     try:
-        return fetch(url)
+        return fetch(message)
     except Exception as error:  # the child's request failed, not ours: it is told why
         return {"error": str(error)}
 

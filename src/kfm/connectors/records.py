@@ -4,6 +4,7 @@ A block is first cut where a record seems to end; that the cut is right is prove
 does not is the text scanned exactly, so `},{` inside a string or a nested array costs time but never a wrong record.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -12,9 +13,9 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 import numpy as np
 
-from kfm.connectors.base import Refused
+from kfm.connectors.base import MOST_COLUMNS, Refused
 
-__all__ = ["Records", "Slab", "refuse_depth"]
+__all__ = ["Records", "Slab", "named_twice", "refuse_depth"]
 
 _BOUNDARY = re.compile(rb"\}(\s*,\s*)\{")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
@@ -24,6 +25,7 @@ _BLANK = re.compile(rb"[ \t\r\n]*")
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _MAX_DEPTH = 1000
 _TOP = ("", "")  # the path ".": every top-level value is a record
+_PROBE = 1 << 16  # bytes
 _KEEP = 1 << 20  # members beside the records are validated and kept up to this size
 
 _DEPTH = np.zeros(256, np.int8)
@@ -49,9 +51,9 @@ class Records:
     def __init__(self, blocks: Iterator[bytes], source_id: str, path: tuple[str, ...] | None, *, only: str | None = None) -> None:
         self._blocks, self._source, self._path, self._only = blocks, source_id, path, only
         self._buf, self._pos, self._base, self._eof = b"", 0, 0, False
-        self._guessing = True
+        self._guessing, self._begun = True, False
         self._found = self._empty = False
-        self.members: dict[str, bytes] = {}  # small members beside the records, as text
+        self.members: dict[str, bytes] = {}  # members beside the records, as text; of large ones nothing
 
     def split(self, decode: Callable[[bytes], list[Any]]) -> Iterator[Slab]:
         """Slabs in source order; `decode` turns the text of a JSON array into a list and raises what msgspec raises."""
@@ -110,8 +112,12 @@ class Records:
         if self._peek() == b"}":
             self._pos += 1
             return
+        names: set[str] = set()
         while True:
             key = self._key()
+            if key in names or len(names) >= MOST_COLUMNS:
+                self._fail(f"the member {key[:80]!r} is there twice" if key in names else f"more than {len(names):,} members are no list")
+            names.add(key)
             self._expect(b":")
             if self._is_wanted(key, path):
                 rest = path[1:] if path else ()
@@ -179,7 +185,7 @@ class Records:
             text = self._scalar()
         if text:
             self._decoded(text)
-            self.members.setdefault(key, text)
+        self.members.setdefault(key, text)
 
     def _scalar(self) -> bytes:
         while (match := _SCALAR.match(self._buf, self._pos)) is not None and match.end() == len(self._buf) and self._fill():
@@ -232,7 +238,7 @@ class Records:
             guess = self._guess() if self._guessing else 0
             if guess:
                 data = self._buf[self._pos : guess]
-                items = _try(decode, data)
+                items = self._try(decode, data)
                 if items is not None:
                     yield Slab(items, [], data)
                     self._pos = guess + _skip_comma(self._buf, guess)
@@ -266,8 +272,22 @@ class Records:
                 return 0
             window *= 8
 
+    def _try(self, decode: Callable[[bytes], list[Any]], data: bytes) -> list[Any] | None:
+        try:
+            items = decode(b"[" + data + b"]")
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return None
+        # Looking for members that are there twice takes longer than decoding does. One record with such a member makes their count
+        # uneven, and an exporter that repeats one does so from the first record on: in a long block only that is looked at.
+        looked = data
+        if len(data) > _PROBE and data.count(b'":') % max(1, len(items)) == 0:
+            first = _BOUNDARY.search(data, _PROBE)
+            looked = b"" if self._begun else data[: first.start() + 1] if first else data
+        self._begun = True
+        return None if looked and named_twice(b"[" + looked + b"]") is not None else items
+
     def _exact(self, decode: Callable[[bytes], list[Any]], data: bytes, commas: "np.ndarray[Any, Any]") -> Slab:
-        items = _try(decode, data)
+        items = self._try(decode, data)
         if items is not None:
             return Slab(items, [], data)
         cuts = [-1, *commas.tolist(), len(data)]
@@ -297,7 +317,7 @@ class Records:
             texts = [line for line in self._buf[self._pos : end].split(b"\n") if line and not line.isspace()]
             if texts:
                 data = b",".join(texts)
-                items = _try(decode, data)
+                items = self._try(decode, data)
                 yield Slab(items, texts, data) if items is None or len(items) == len(texts) else Slab(None, texts, data)
             self._pos = end
 
@@ -354,11 +374,25 @@ def refuse_depth(source_id: str) -> NoReturn:
     )
 
 
-def _try(decode: Callable[[bytes], list[Any]], data: bytes) -> list[Any] | None:
+def named_twice(text: bytes) -> str | None:
+    """A name that an object in this JSON gives to two of its members; which of them is meant nobody can know."""
     try:
-        return decode(b"[" + data + b"]")
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
+        json.loads(text, object_pairs_hook=_once)
+    except _Twice as twice:
+        return str(twice)
+    except (ValueError, RecursionError):  # not for us to say
+        pass
+    return None
+
+
+class _Twice(Exception):
+    """A member that is there twice."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    names = {name for name, _ in pairs}
+    if len(names) < len(pairs):
+        raise _Twice(next(name for i, (name, _) in enumerate(pairs) if name in {n for n, _ in pairs[:i]}))
 
 
 def _skip_comma(buf: bytes, at: int) -> int:

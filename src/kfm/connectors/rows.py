@@ -30,6 +30,7 @@ class Batch(NamedTuple):
     bad: dict[int, Problem]
     unknown: tuple[str, ...] = ()
     cells: bool = False
+    near: Callable[[int], tuple[str | None, str | None]] | None = None  # the records before and after; None: ask `raw`
 
 
 class Reader(Protocol):

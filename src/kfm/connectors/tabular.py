@@ -2,11 +2,14 @@
 
 import csv
 import io
+import re
+from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain, islice
 from typing import NamedTuple, NoReturn
 
-from kfm.connectors.base import InputFile, Refused
+from kfm.connectors.base import MOST_COLUMNS, InputFile, Refused
 from kfm.connectors.geometry import Problem
 from kfm.connectors.rows import Batch, Loose
 from kfm.connectors.text import text_blocks
@@ -17,6 +20,7 @@ __all__ = ["CsvReader"]
 _END = "\x00"
 _MAX_CELL = 16 << 20
 _DELIMITERS = ",;\t|"
+_GLUED = re.compile("[\r\n]\ufeff")
 
 
 class _Chunk(NamedTuple):
@@ -28,8 +32,14 @@ class _Chunk(NamedTuple):
     next: int  # number of the line after the last row
 
     def raw(self, index: int) -> str:
-        lines = io.StringIO(self.text, newline="")
-        return "".join(islice(lines, self.starts[index] - self.first, self.ends[index] - self.first + 1)).rstrip("\r\n")
+        lines = _lines(self.text)
+        return "".join(lines[self.starts[index] - self.first : self.ends[index] - self.first + 1]).rstrip("\r\n")
+
+
+@lru_cache(1)
+def _lines(text: str) -> list[str]:
+    """Split once, however many of its rows are asked for."""
+    return list(io.StringIO(text, newline=""))
 
 
 class CsvReader:
@@ -65,7 +75,6 @@ class CsvReader:
             yield Batch(self.source_id, len(rows), known, chunk.starts.__getitem__, chunk.raw, bad, unknown, cells=True)
 
     def _chunks(self) -> Iterator[tuple[list[str], _Chunk]]:
-        csv.field_size_limit(_MAX_CELL)
         header: list[str] = []
         for chunk in self._parsed():
             if not header and chunk.rows:
@@ -76,6 +85,7 @@ class CsvReader:
 
     def _parsed(self) -> Iterator[_Chunk]:
         """Blocks cut after a line end outside quotes; what is left open is held for the next block."""
+        csv.field_size_limit(_MAX_CELL)
         held, line, delimiter = "", 1, ""
         for block in chain(text_blocks(self._source, "csv", self._encoding), (None,)):
             final = block is None
@@ -83,7 +93,10 @@ class CsvReader:
             cut = len(held) if final else held.rfind("\n") + 1 or held.rfind("\r", 0, -1) + 1
             if not cut:
                 continue
-            delimiter = delimiter or _delimiter(held)
+            delimiter = delimiter or self._separator(held)
+            if "\ufeff" in held and (glued := _GLUED.search(held)):
+                at = line + len(_lines(held[: glued.end()])) - 1
+                self._refuse_syntax("the line begins with a byte order mark, as if two files were put together", at)
             chunk, used = self._parse(held[:cut], line, delimiter)
             if final and used < cut:
                 self._refuse_syntax("the file ends inside a quoted cell", chunk.ends[-1] + 1 if chunk.ends else line)
@@ -91,6 +104,9 @@ class CsvReader:
             line, held = chunk.next, held[used:]
             if len(held) > 2 * _MAX_CELL:
                 self._refuse_syntax("a quoted cell never ends", line)
+
+    def _separator(self, text: str) -> str:
+        return _delimiter(text)
 
     def _parse(self, text: str, first: int, delimiter: str) -> tuple[_Chunk, int]:
         """The whole rows of `text` and how much of it they take."""
@@ -120,8 +136,8 @@ class CsvReader:
             self._refuse_syntax(str(error), first + reader.line_num - 1)
 
     def _header(self, cells: list[str]) -> list[str]:
-        names = [c.strip() for c in cells]
-        twice = sorted({n for n in names if names.count(n) > 1 and n})
+        names = [c.strip() for c in self._narrow(cells)]
+        twice = sorted(n for n, times in Counter(names).items() if times > 1 and n)
         if twice or not all(names):
             what = f"names {', '.join(map(repr, twice))} twice" if twice else f"has no name for column {names.index('') + 1}"
             raise Refused(
@@ -133,6 +149,17 @@ class CsvReader:
                 columns=twice,
             )
         return names
+
+    def _narrow(self, cells: list[str]) -> list[str]:
+        if len(cells) > MOST_COLUMNS:
+            raise Refused(
+                "csv.header",
+                f"The first line of source {self.source_id} has {len(cells):,} columns.",
+                expected=f"at most {MOST_COLUMNS:,}",
+                remedy="Look at the captured bytes; it may be another separator, or a table that lies on its side.",
+                source_id=self.source_id,
+            )
+        return cells
 
     def _refuse_syntax(self, why: str, line: int) -> NoReturn:
         raise Refused(

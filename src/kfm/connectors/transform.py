@@ -1,14 +1,11 @@
 """The transform itself: read, type, judge each row, write one table. Runs in the child, or inline in tests."""
 
+import datetime as dt
 import gc
-import importlib.util
-import sys
+import re
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from itertools import groupby, islice
-from operator import itemgetter
+from collections import Counter
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
-from kfm.connectors.geojson import FEATURE_ID, GEOMETRY, GeoJsonReader, JsonReader
+from kfm.connectors import kinds
+from kfm.connectors.base import MOST_COLUMNS, Books, Refused, TransformJob, TransformResult
+from kfm.connectors.feed import AskParent, Context, Feed, load_connector
+from kfm.connectors.geojson import FEATURE_ID
 from kfm.connectors.geometry import GeoColumn, encode, invalid_count
+from kfm.connectors.hooks import discover, judge_table
 from kfm.connectors.keys import Duplicates, KeyFile
-from kfm.connectors.rejects import Rejects
-from kfm.connectors.rows import Batch, Loose, Reader, Row, batch_of
-from kfm.connectors.tabular import CsvReader
+from kfm.connectors.kinds.base import Ask
+from kfm.connectors.rejects import Rejects, mend
+from kfm.connectors.rows import Batch
 from kfm.connectors.values import (
     ARROW,
     cells_fit,
@@ -40,40 +40,32 @@ from kfm.connectors.values import (
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Column
 
-__all__ = ["Context", "perform", "transform"]
+__all__ = ["perform", "transform"]
 
 _SAMPLE = 10_000  # records looked at before the first pass when no schema is given
 _LATITUDE, _LONGITUDE = {"lat", "latitude"}, {"lon", "lng", "longitude"}
 _DAY_US = 86_400_000_000
+_UNNAMEABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class _Widen(Exception):
     """The types inferred from the first records do not hold for a later one."""
 
 
-class Context:
-    """What connector code is given: nothing in it can write outside `scratch` or reach a store."""
-
-    def __init__(self, job: TransformJob, scratch: Path, emit: Callable[[dict[str, Any]], None], fetch: Callable[[str], Path]) -> None:
-        self.dataset_id = job.dataset_id
-        self.window = (job.since, job.until)
-        self.scratch = scratch
-        self._emit, self._fetch = emit, fetch
-        self._fetched: dict[str, Path] = {}  # a second pass over the rows must see the same bytes
-
-    def log(self, event: str, **fields: Any) -> None:
-        """One event for the run's log."""
-        self._emit({"op": "log", "event": event, "fields": msgspec.to_builtins(fields, str_keys=True)})
-
-    def fetch(self, url: str) -> Path:
-        """A file the parent fetched under the dataset's rules."""
-        if url not in self._fetched:
-            self._fetched[url] = self._fetch(url)
-        return self._fetched[url]
-
-
-def perform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], fetch: Callable[[str], Path]) -> TransformResult:
+def perform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
     """Do what the job asks for."""
+    if job.kind == "acquire":
+        return acquire(job, scratch, emit=emit, ask=ask)
+    if job.kind == "catalogue":
+        from kfm.connectors.catalogs import offers
+
+        return offers(job, scratch, Ask(job, ask, Context(job, scratch, emit, ask).log))
+    if job.kind == "discover":
+        return discover(job, Context(job, scratch, emit, ask), emit)
+    if job.kind == "merge" and not job.business_key:
+        from kfm.connectors.append import append
+
+        return append(job, scratch)
     if job.kind == "merge":
         from kfm.connectors.merge import merge
 
@@ -90,28 +82,59 @@ def perform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]]
         from kfm.connectors.twin import twin
 
         return twin(job, scratch)
-    return transform(job, scratch, emit=emit, fetch=fetch)
+    return transform(job, scratch, emit=emit, ask=ask)
 
 
-def transform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], fetch: Callable[[str], Path]) -> TransformResult:
+def acquire(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
+    """Ask for every file of a capture, unless the change token says that the last one is still what upstream has."""
+    own = load_connector(job.connector) if job.connector else None
+    kind = kinds.load(job.source_kind) if job.source_kind in kinds.KINDS else None
+    token = getattr(own, "change_token", None) or (kind.change_token if kind else None)
+    hook = getattr(own, "acquire", None) or (kind.acquire if kind else None)
+    if hook is None:
+        raise TypeError("neither the connector nor this kind of source defines acquire()")
+    asking = Ask(job, ask, Context(job, scratch, emit, ask).log)
+    found = token(asking) if token else None
+    unchanged = found is not None and found == job.known_token
+    if not unchanged:
+        hook(asking)
+    return TransformResult(artifact=job.artifact, books=Books(), schema=(), content_id="", profile={}, token=found, unchanged=unchanged)
+
+
+def transform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
     """Turn the job's inputs into `scratch/<artifact>`. Raises `Refused` when the whole capture cannot be taken."""
-    hook = _load_connector(job.connector) if job.connector else None
-    context = Context(job, scratch, emit, fetch)
+    kind = kinds.load(job.source_kind) if job.source_kind in kinds.KINDS else None
+    own = load_connector(job.connector) if job.connector else None
+    hook = getattr(own, "transform", None)
+    stated = bool(job.schema)
+    if kind is not None and hook is None:  # connector code makes columns of its own
+        job = _of_kind(job, kind)
     collecting = gc.isenabled()
     if hook is None:
         gc.disable()  # our own rows hold no cycles, and collections over millions of them take a third of the time
-    feed = _Feed(job, hook, context)
+    context = Context(job, scratch, emit, ask)
+    feed = Feed(job, hook, context, kind.readers(job) if kind else None)
     try:
-        return _transform(job, scratch, feed, emit)
+        result = _transform(job, scratch, feed, emit, stated=stated)
+        judge_table(own, context, scratch / result.artifact)
+        files = kind.companions(job, scratch) if kind is not None and kind.companions is not None else ()
+        return msgspec.structs.replace(result, files=files, key=job.business_key)
     finally:
         feed.remove()
         if collecting:
             gc.enable()
 
 
-def _transform(job: TransformJob, scratch: Path, feed: "_Feed", emit: Callable[[dict[str, Any]], None]) -> TransformResult:
+def _of_kind(job: TransformJob, kind: kinds.Loaded) -> TransformJob:
+    """The job with the columns and the key of its kind, where the registry names none."""
+    schema = job.schema or kind.columns(job)
+    key = job.business_key or tuple(k for k in kind.key(job) if not schema or k in {c.name for c in schema})
+    return msgspec.structs.replace(job, schema=schema, business_key=key)
+
+
+def _transform(job: TransformJob, scratch: Path, feed: Feed, emit: Callable[[dict[str, Any]], None], *, stated: bool) -> TransformResult:
     if job.schema:
-        return _Pass(job, scratch, job.schema, emit).run(feed)
+        return _Pass(job, scratch, job.schema, emit, stated=stated).run(feed)
     # One pass suffices when the first records show every column and its type. When a later one does not fit,
     # all are looked at and the work starts over: types never depend on where the sample ended.
     columns, unproven = _infer(job, feed, _SAMPLE)
@@ -122,154 +145,7 @@ def _transform(job: TransformJob, scratch: Path, feed: "_Feed", emit: Callable[[
         return _Pass(job, scratch, columns, emit).run(feed)
 
 
-def _load_connector(path: str) -> "Hook | None":
-    spec = importlib.util.spec_from_file_location("kfm_workspace_connector", path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickling look a class's module up
-    spec.loader.exec_module(module)
-    hook: Hook | None = getattr(module, "transform", None)
-    return hook
-
-
-Hook = Callable[[Context, Iterator[Row]], Iterable[Row]]
-
-# -- reading
-
-
-class _Tally:
-    """Rows into and out of connector code during one pass."""
-
-    def __init__(self) -> None:
-        self.read = self.passed = self.returned = 0
-
-
-class _Feed:
-    """All inputs of a job, readable any number of times."""
-
-    def __init__(self, job: TransformJob, hook: Hook | None, context: Context) -> None:
-        geometry = next((c.name for c in job.schema if c.type == "geometry"), GEOMETRY)
-        self.geometry = geometry if job.format == "geojson" else None
-        self.cells = job.format == "csv"
-        self.readers: list[Reader] = [_reader(job, i, geometry) for i in range(len(job.inputs))]
-        # Inference reads the rows more than once, connector code must run once: its rows are spooled then.
-        self._hooked = _Hooked(self.readers, hook, context, spool=not job.schema) if hook else None
-        self._tally = _Tally()
-
-    @property
-    def hooked(self) -> bool:
-        return self._hooked is not None
-
-    @property
-    def tally(self) -> _Tally:
-        """The counts of the last whole pass."""
-        return self._hooked.tally if self._hooked else self._tally
-
-    def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:
-        """Every record as columns."""
-        if self._hooked:
-            for chunk in self._hooked.chunks():
-                for source_id, rows in groupby(chunk, key=itemgetter(0)):
-                    yield batch_of(source_id, [row for _, row in rows], names)
-            return
-        self._tally = _Tally()
-        for reader in self.readers:
-            for batch in reader.batches(names):
-                self._tally.read += batch.size
-                yield batch
-
-    def remove(self) -> None:
-        """Delete what was spooled."""
-        if self._hooked:
-            self._hooked.remove()
-
-    def loose(self) -> Iterator[list[Loose]]:
-        """Every record as a dict, after connector code."""
-        if self._hooked:
-            for chunk in self._hooked.chunks():
-                yield [row for _, row in chunk]
-            return
-        for reader in self.readers:
-            yield from reader.loose()
-
-
-class _Hooked:
-    """The rows connector code makes of the inputs, with the source and line it had read last."""
-
-    def __init__(self, readers: list[Reader], hook: Hook, context: Context, *, spool: bool) -> None:
-        self._readers, self._hook, self._context = readers, hook, context
-        self._spool = context.scratch / ".rows.jsonl" if spool else None
-        self._spooled = False
-        self.tally = _Tally()
-
-    def chunks(self) -> Iterator[list[tuple[str, Loose]]]:
-        """Some thousand rows at a time."""
-        rows = self._live() if self._spool is None else self._from_spool(self._spool)
-        while chunk := list(islice(rows, 8192)):
-            yield chunk
-
-    def _live(self) -> Iterator[tuple[str, Loose]]:
-        self.tally = _Tally()
-        spoilt: deque[tuple[str, Loose]] = deque()
-        at = [(self._readers[0].source_id, 0)]
-        for row in self._hook(self._context, self._inward(at, spoilt)):
-            if not isinstance(row, dict):
-                raise TypeError(f"transform() must yield dicts, got {type(row).__name__}")
-            while spoilt:
-                yield spoilt.popleft()
-            self.tally.returned += 1
-            yield at[0][0], Loose(at[0][1], partial(_shown, row), row)
-        yield from spoilt
-
-    def _inward(self, at: list[tuple[str, int]], spoilt: deque[tuple[str, Loose]]) -> Iterator[Row]:
-        for reader in self._readers:
-            for block in reader.loose():
-                for record in block:
-                    self.tally.read += 1
-                    at[0] = (reader.source_id, record.line)
-                    if record.row is None:
-                        spoilt.append((reader.source_id, record))
-                    else:
-                        self.tally.passed += 1
-                        yield record.row
-
-    def _from_spool(self, path: Path) -> Iterator[tuple[str, Loose]]:
-        if not self._spooled:
-            with path.open("wb") as out:
-                for source_id, record in self._live():
-                    raw = record.raw() if record.row is None else None
-                    out.write(msgspec.json.encode((source_id, record.line, record.row, raw, record.problem)) + b"\n")
-            self._spooled = True
-        with path.open("rb") as lines:
-            for line in lines:
-                source_id, number, row, raw, problem = msgspec.json.decode(line)
-                shown = partial(_shown, row) if raw is None else partial(str, raw)
-                yield source_id, Loose(number, shown, row, tuple(problem) if problem else None)
-
-    def remove(self) -> None:
-        """Delete the spool."""
-        if self._spool is not None:
-            self._spool.unlink(missing_ok=True)
-
-
-def _reader(job: TransformJob, index: int, geometry: str) -> Reader:
-    source = job.inputs[index]
-    if job.format == "csv":
-        return CsvReader(source, job.encoding)
-    if job.format == "json":
-        return JsonReader(source, job.encoding, job.records)
-    return GeoJsonReader(source, job.encoding, geometry)
-
-
-def _shown(row: Row) -> str:
-    try:
-        return msgspec.json.encode(row).decode()
-    except (TypeError, UnicodeEncodeError):
-        return repr(row)
-
-
-def _infer(job: TransformJob, feed: _Feed, limit: int | None) -> tuple[tuple[Column, ...], set[str]]:
+def _infer(job: TransformJob, feed: Feed, limit: int | None) -> tuple[tuple[Column, ...], set[str]]:
     """Columns in order of first appearance with the narrowest type that holds their values, and those that held none."""
     kinds: dict[str, set[str]] = {}
     seen = 0
@@ -283,6 +159,7 @@ def _infer(job: TransformJob, feed: _Feed, limit: int | None) -> tuple[tuple[Col
         for name, held in values.items():
             kinds.setdefault(name, set()).update(_kinds(job, feed, name, held))
         seen += len(rows)
+        _check_names(kinds)
         if limit is not None and seen >= limit:
             break
     if feed.geometry in kinds:
@@ -291,7 +168,18 @@ def _infer(job: TransformJob, feed: _Feed, limit: int | None) -> tuple[tuple[Col
     return columns, {name for name, k in kinds.items() if not k}
 
 
-def _kinds(job: TransformJob, feed: _Feed, name: str, values: list[Any]) -> set[str]:
+def _check_names(names: Collection[str]) -> None:
+    odd = next((n for n in names if not n.strip() or len(n) > 255 or _UNNAMEABLE.search(n)), None)
+    if odd is not None or len(names) > MOST_COLUMNS:
+        raise Refused(
+            "schema.names",
+            f"The records have {len(names):,} columns or more." if odd is None else f"A column is named {odd[:80]!r}.",
+            expected=f"at most {MOST_COLUMNS:,} columns, each with a name of 1 to 255 characters that can be shown",
+            remedy="Look at the captured bytes; name the columns that are wanted in the schema of the registry entry, or in a connector.",
+        )
+
+
+def _kinds(job: TransformJob, feed: Feed, name: str, values: list[Any]) -> set[str]:
     if name == feed.geometry:
         return {"geometry"}
     if name == FEATURE_ID and job.format == "geojson":
@@ -322,24 +210,27 @@ class _Pass:
         columns: tuple[Column, ...],
         emit: Callable[[dict[str, Any]], None],
         *,
+        stated: bool = False,  # the registry names the columns
         provisional: bool = False,
         unproven: set[str] = frozenset(),  # type: ignore[assignment]
     ) -> None:
         self.job, self.scratch, self.columns, self._emit = job, scratch, columns, emit
-        self._provisional, self._unproven = provisional, unproven
+        self._stated, self._provisional, self._unproven = stated, provisional, unproven
         self._names = tuple(c.name for c in columns)
         self._arrow = arrow_schema(columns)
         self._window = _window_of(job, columns)
         self._geometry = next((c.name for c in columns if c.type == "geometry"), None)
         self._extent = Extent()
         self._rejects = Rejects(scratch / (job.artifact.rsplit(".", 1)[0] + ".quarantine.jsonl"))
+        self._mended: list[Batch] = []  # rows as people corrected them; they come last, wherever the reader cut its blocks
         self._dropped: Counter[str] = Counter()
         self._filled: set[str] = set()  # columns that held a value somewhere
         self._warnings: dict[str, None] = {}
         self._next_progress = 0.0
+        self._span: tuple[dt.datetime, dt.datetime] | None = None
         self._invalid = 0
 
-    def run(self, feed: _Feed) -> TransformResult:
+    def run(self, feed: Feed) -> TransformResult:
         """Read everything, write the table, settle the books."""
         self._check_keys(feed)
         path = self.scratch / self.job.artifact
@@ -349,6 +240,8 @@ class _Pass:
             for batch in feed.batches(self._names):
                 self._take(batch, writer, keys)
                 self._progress(batch.source_id, feed.tally.read)
+            for batch in self._mended:
+                self._take(batch, writer, keys, corrected=True)
             self._rejects.close()
             self._judge_whole(feed)
             content_id, profile = writer.close(self._geo())
@@ -371,6 +264,7 @@ class _Pass:
             bbox=self._extent.bbox,
             geometry_types=tuple(sorted(self._extent.types)),
             invalid_geometries=self._invalid,
+            span=(self._span[0].isoformat(), self._span[1].isoformat()) if self._span else None,
             quarantine=self._rejects.path.name if self._rejects.total else None,
             warnings=(*self._warnings, *sorted(w for r in feed.readers for w in r.warnings)),
         )
@@ -384,23 +278,28 @@ class _Pass:
             self._next_progress = now + 0.5
             self._emit({"op": "progress", "source_id": source_id, "read": read, "quarantined": self._rejects.total})
 
-    def _take(self, batch: Batch, writer: TableWriter, keys: KeyFile | None) -> None:
+    def _take(self, batch: Batch, writer: TableWriter, keys: KeyFile | None, *, corrected: bool = False) -> None:
         if batch.unknown:
             self._refuse_unknown(batch)
         arrays, geo = self._typed(batch)
         bad = batch.bad
+        self._stretch(arrays)
+        unwanted = self._unwanted(batch, arrays, geo)
         if self._provisional and any(rule == "type" for rule, _ in bad.values()):
             raise _Widen
-        outside = self._outside(arrays, bad)
+        outside = self._outside(arrays, bad, unwanted)
         self._check_rows(batch, arrays)
         if outside is not None:
             for i in np.flatnonzero(outside).tolist():
                 bad.pop(i, None)  # not asked for, so its other faults do not matter
-        for i in sorted(bad):
-            self._rejects.add(batch.source_id, batch.line(i), bad[i], batch.raw(i))
-        if bad or outside is not None:
+        mended = mend(batch, self.job.fixes, self.columns) if self.job.fixes and not corrected else {}
+        self._mended += mended.values()
+        for i in mended:
+            del bad[i]
+        self._rejects.take(batch)
+        if bad or mended or outside is not None:
             keep = np.ones(batch.size, np.bool_) if outside is None else ~outside
-            keep[list(bad)] = False
+            keep[[*bad, *mended]] = False
             mask = pa.array(keep)
             arrays = [a.filter(mask) for a in arrays]
             geo = geo.kept(keep) if geo else None
@@ -421,6 +320,10 @@ class _Pass:
             if values is None:
                 self._missing(column, batch.source_id)
                 arrays.append(pa.nulls(batch.size, ARROW[column.type]))
+                continue
+            if isinstance(values, pa.Array) and values.type == ARROW[column.type] and column.type != "geometry":
+                arrays.append(values)  # the reader has typed it already
+                self._filled.add(column.name)
                 continue
             if batch.cells:
                 values = cells_text(values)
@@ -452,10 +355,57 @@ class _Pass:
         if not fits and not (column.name == FEATURE_ID and self.job.format == "geojson"):
             raise _Widen
 
-    def _outside(self, arrays: list["pa.Array"], bad: dict[int, Any]) -> Any:
-        """A mask of the rows outside the window, or None when none is."""
+    def _stretch(self, arrays: list["pa.Array"]) -> None:
+        """Note the time the capture covers, before anything is dropped of it."""
+        at = self._names.index(self.job.time_column) if self.job.time_column in self._names else -1
+        if at < 0 or self.columns[at].type != "timestamp":
+            return
+        ends = pc.min_max(arrays[at])
+        found = [t for t in (*(self._span or ()), ends["min"].as_py(), ends["max"].as_py()) if t is not None]
+        self._span = (min(found), max(found)) if found else None
+
+    def _unwanted(self, batch: Batch, arrays: list["pa.Array"], geo: GeoColumn | None) -> Any:
+        """A mask of the rows that are not wanted by rule: the reader said so, or they lie outside the registered area."""
+        bad, found = batch.bad, np.zeros(batch.size, np.bool_)
+        for i in [i for i, (rule, _) in bad.items() if rule.startswith("drop:")]:
+            self._dropped[bad.pop(i)[0].removeprefix("drop:")] += 1
+            found[i] = True
+        if self.job.area:
+            known, inside = self._placed(arrays, geo)
+            away = known & ~inside & ~found
+            away[list(bad)] = False
+            self._dropped["outside-area"] += int(away.sum())
+            for i in np.flatnonzero(~known & ~found).tolist():
+                bad.setdefault(i, ("area.unknown", "no location, so nothing says that it lies in the registered area"))
+            found |= away
+        return found if found.any() else None
+
+    def _placed(self, arrays: list["pa.Array"], geo: GeoColumn | None) -> tuple[Any, Any]:
+        """(whether a row says where it is, whether that touches the area)."""
+        import shapely
+
+        area = shapely.Polygon(self.job.area)
+        shapely.prepare(area)
+        if geo is not None:
+            shapes = shapely.from_wkb(geo.wkb.to_numpy(zero_copy_only=False))
+            known = np.array([s is not None for s in shapes], np.bool_)
+            return known, shapely.intersects(area, shapes)
+        where = [next((i for i, n in enumerate(self._names) if n.lower() in names), None) for names in (_LONGITUDE, _LATITUDE)]
+        if None in where:
+            raise Refused(
+                "area",
+                f"{self.job.dataset_id} has an area, but no column says where a record is.",
+                expected="a geometry, or columns latitude and longitude",
+                remedy="Take `area` out of the registry entry, or name the columns so.",
+            )
+        x, y = (arrays[i].cast(pa.float64()).to_numpy(zero_copy_only=False) for i in where)  # type: ignore[index]
+        known = np.isfinite(x) & np.isfinite(y)
+        return known, shapely.intersects_xy(area, np.nan_to_num(x), np.nan_to_num(y))
+
+    def _outside(self, arrays: list["pa.Array"], bad: dict[int, Any], unwanted: Any) -> Any:
+        """A mask of the rows that are not wanted or lie outside the window, or None when none is."""
         if self._window is None:
-            return None
+            return unwanted
         column = self._names.index(self._window.column)
         times = _microseconds(arrays[column], self.columns[column].type)
         outside = np.zeros(len(times), np.bool_)
@@ -466,12 +416,15 @@ class _Pass:
         if self._window.until is not None:
             outside |= stamps >= self._window.until
         outside &= known
+        if unwanted is not None:
+            outside &= ~unwanted
+            known |= unwanted
         for i in np.flatnonzero(~known).tolist():
             bad.setdefault(i, ("time.missing", f"{self._window.column}: no time, so the row cannot be placed in the window"))
-        if not outside.any():
-            return None
         self._dropped["outside-window"] += int(outside.sum())
-        return outside
+        if unwanted is not None:
+            outside |= unwanted
+        return outside if outside.any() else None
 
     def _check_rows(self, batch: Batch, arrays: list["pa.Array"]) -> None:
         bad = batch.bad
@@ -496,7 +449,7 @@ class _Pass:
 
     # -- the whole capture
 
-    def _books(self, feed: _Feed, written: int) -> Books:
+    def _books(self, feed: Feed, written: int) -> Books:
         tally = feed.tally
         read = tally.read
         if feed.hooked:
@@ -507,16 +460,17 @@ class _Pass:
         assert books.balanced, books  # a row lost without a rule is the one thing that must never pass
         return books
 
-    def _judge_whole(self, feed: _Feed) -> None:
+    def _judge_whole(self, feed: Feed) -> None:
         read = feed.tally.read
-        if not read and not feed.tally.returned:
+        if not read and not feed.tally.returned and not self.job.may_be_empty:
             raise Refused(
                 "empty",
                 f"The capture of {self.job.dataset_id} holds no record.",
                 expected="at least one record",
                 remedy="Nothing is published from it; look at what upstream sends and run again.",
             )
-        for column in self.columns:
+        kept = read - self._rejects.total - sum(self._dropped.values())
+        for column in self.columns if (kept > 0 or self._rejects.total) and not self.job.only else ():
             if column.name not in self._filled and not feed.cells:
                 self._absent(column, feed.readers[0].source_id)
         self._judge_share(read)
@@ -548,7 +502,7 @@ class _Pass:
     def _missing(self, column: Column, source_id: str, *, everywhere: bool = False) -> None:
         what = "has no value in any record" if everywhere else "is missing"
         if column.nullable and column.name not in self.job.business_key:
-            if self.job.schema:
+            if self._stated:
                 self._warnings[f"Column {column.name!r} {what} in {source_id}; it is written as null."] = None
             return
         raise Refused(
@@ -560,7 +514,7 @@ class _Pass:
             source_id=source_id,
         )
 
-    def _check_keys(self, feed: _Feed) -> None:
+    def _check_keys(self, feed: Feed) -> None:
         if not self.columns:  # no record could be read, so none could show its columns; the reasons are told at the end
             return
         for name in self.job.business_key:

@@ -8,10 +8,13 @@ from kfm.model.ids import DATASET_ID_PATTERN, ID_PATTERN
 
 __all__ = [
     "Aggregate",
+    "Catalogue",
     "Column",
     "DatasetEntry",
     "Extent",
+    "HostLimits",
     "Location",
+    "Polite",
     "Quality",
     "Release",
     "Source",
@@ -24,7 +27,47 @@ DatasetId = Annotated[str, msgspec.Meta(pattern=f"^{DATASET_ID_PATTERN}$")]
 Identifier = Annotated[str, msgspec.Meta(pattern=f"^{ID_PATTERN}$")]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Kind = Literal[
+    "http_file",
+    "join",
+    "ghcnd",
+    "nws",
+    "usgs_ogc",
+    "nwis",
+    "usgs_quakes",
+    "arcgis",
+    "stac",
+    "shapefile",
+    "delimited",
+    "documents",
+    "raster",
+]
+Format = Literal["", "csv", "json", "geojson", "parquet", "dly", "rdb", "txt", "zip", "grib2", "nc", "tif"]
 Sensitivity = Literal["public", "restricted", "sensitive-location", "aggregate-only"]
+
+
+class HostLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a host is asked, by all processes of a workspace together."""
+
+    concurrency: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4  # requests at once
+    per_second: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 5.0
+
+
+class Polite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of live hosts; this machine is not limited unless it is named."""
+
+    default: HostLimits = HostLimits()
+    hosts: dict[str, HostLimits] = {}
+
+
+class Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A list of upstream resources that `kfm discover` reads."""
+
+    url: Text
+    kind: Literal["stac", "dcat", "arcgis"]
+    hosts: tuple[str, ...] = ()  # beside that of `url`
+    prefix: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")] = "found_"  # of the ids drafts get
+    only: tuple[str, ...] = ()  # names of the resources that are wanted; empty: all
 
 
 class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,6 +79,11 @@ class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     policy: Annotated[str, msgspec.Meta(pattern=r"^(embedded|opa:.+|http://.+)$")] = "embedded"  # opa:PATH of the binary; or a server
     allow_loopback: bool = False
     lease_seconds: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 15
+    # Mail or address of whoever answers for these requests; every upstream is told.
+    contact: Annotated[str, msgspec.Meta(pattern=r"^(https?://[!-'*-~]+|[!-'*-?A-~]+@[!-'*-?A-~]+)?$")] = ""
+    polite: Polite = Polite()
+    catalogues: tuple[Catalogue, ...] = ()  # where `kfm discover` looks for what is not registered yet
+    replay: str = ""  # folder with REPLAY.json that `--upstream replay` answers from, relative to the workspace
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,20 +98,24 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a dataset comes from.
 
-    `{since}`, `{until}` and `{partition}` in `url` are filled at run time; query fields whose value stays empty are left out.
+    `{since}`, `{until}`, `{day}` and `{partition}` in `url` are filled at run time; query fields whose value stays empty are left out.
+    `{day}` is the first day of the window, as 20260131; without a window it is today.
     """
 
-    kind: Literal["http_file", "join"] = "http_file"
-    url: str = ""  # http_file only
-    format: Literal["csv", "json", "geojson", "parquet"]  # parquet: join only
+    kind: Kind = "http_file"
+    url: str = ""  # every kind but join
+    urls: tuple[str, ...] = ()  # more addresses of the same kind, read after `url`
+    format: Format = ""  # what the bytes are; empty: the one format of `kind`
+    options: dict[str, Any] = {}  # what this kind of source wants to know; its page in docs/sources says what there is
     datasets: tuple[DatasetId, ...] = ()  # join only: the datasets whose newest records are joined
     join_on: tuple[str, ...] = ()  # join only: the columns they have in common
     encoding: str | None = None  # None: a byte order mark or UTF-8
     hosts: tuple[str, ...] = ()  # beside the host of `url`, which is always allowed
     records: str | None = None  # JSON only: dotted path to the array of records; None: the document itself or its only array
+    area: tuple[tuple[float, float], ...] = ()  # a ring of longitude and latitude; rows outside are dropped by rule
     time_column: str | None = None  # rows outside the window are dropped by rule
     recheck: str = "24h"  # at least this often the whole body is fetched; 0 = always
-    headers: dict[str, str] = {}  # values may be references: env:NAME or file:PATH, never secrets themselves
+    headers: dict[str, str] = {}  # values may be references: env:NAME, file:PATH or cmd:COMMAND, never secrets themselves
     max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 64 * 2**30
     completeness: Annotated[int, msgspec.Meta(ge=0)] = 0  # fewer rows than this: PARTIAL, not promotable
 
@@ -133,7 +185,8 @@ class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     crs: Literal["OGC:CRS84", "EPSG:4326"] = "OGC:CRS84"
     extent: Extent | None = None
     time_zone: Text = "UTC"
-    cadence: str | None = None  # a cron line or a length of time
+    cadence: str | None = None  # real-time, daily, weekly, annual, static; or a length of time; or a cron line
+    interval: str | None = None  # real-time: how often upstream is asked, 1m to 5m
     revisit: tuple[str, ...] = ()
     freshness: str = "24h"
     pool: Identifier = "default"

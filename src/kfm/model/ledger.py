@@ -136,8 +136,11 @@ class OutboxRow(msgspec.Struct, frozen=True, kw_only=True):
     state: str
 
 
-def head_key_of(row: LedgerRow, checked_at: str) -> HeadKey:
-    """What a committed run saw of upstream."""
+def head_key_of(row: LedgerRow, checked_at: str, before: HeadKey | None = None) -> HeadKey:
+    """What a committed run saw of upstream; one that worked a kept capture saw nothing newer than the look before it."""
+    full_check_at = row.timestamp
+    if row.trigger_type == "quarantine":
+        checked_at, full_check_at = (before.checked_at, before.full_check_at) if before is not None else ("1970-01-01T00:00:00Z",) * 2
     etags = [s["etag"] or "" for s in msgspec.json.decode(row.source_metadata)]
     return HeadKey(
         dataset_id=row.dataset_id,
@@ -149,5 +152,5 @@ def head_key_of(row: LedgerRow, checked_at: str) -> HeadKey:
         etag=msgspec.json.encode(etags).decode() if all(etags) else "",
         version_id=str(row.version_id),
         checked_at=checked_at,
-        full_check_at=row.timestamp,
+        full_check_at=full_check_at,
     )

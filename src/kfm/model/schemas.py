@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.model import channel, dataset, ledger, plan, receipt
+from kfm.model import channel, connector, dataset, ledger, plan, receipt
 
 __all__ = ["documents", "write"]
 
@@ -23,6 +23,8 @@ RECORDS: dict[str, type] = {
     "receipts/run-record": receipt.RunRecord,
     "receipts/run-manifest": receipt.RunManifest,
     "receipts/validation-report": receipt.ValidationReport,
+    "receipts/stage-receipt": connector.StageReceipt,
+    "model/capabilities": connector.Capabilities,
     "artifacts/idempotency": receipt.IdempotencyState,
     "artifacts/run-line": receipt.LogLine,
     "telemetry/pipelines-updater-v1": receipt.TelemetryEvent,

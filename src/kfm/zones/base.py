@@ -9,7 +9,7 @@ from typing import Protocol
 
 from kfm.errors import UsageError
 
-__all__ = ["Stored", "Zone", "check_path", "hash_file", "note", "room"]
+__all__ = ["Stored", "Zone", "check_path", "hash_file", "lines_of", "note", "room"]
 
 
 class Stored(tuple[str, int]):
@@ -30,6 +30,12 @@ def hash_file(path: Path) -> Stored:
     with path.open("rb", buffering=0) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Stored(("sha256:" + digest, path.stat().st_size))
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """A file line by line."""
+    with path.open("rb") as file:
+        yield from file
 
 
 def room(scratch: Path, name: str) -> Path:

@@ -123,8 +123,8 @@ def test_connector_code_fetches_through_the_parent(with_code, scratch, tmp_path)
     extra.write_text("hello")
     asked = []
 
-    def fetch(url):
-        asked.append(url)
+    def fetch(message):
+        asked.append(message["url"])
         return {"path": str(extra)}
 
     with_code('text = ctx.fetch("https://example.org/x").read_text()\nfor row in rows:\n    yield row | {"t": text}', fetch=fetch)
@@ -133,7 +133,7 @@ def test_connector_code_fetches_through_the_parent(with_code, scratch, tmp_path)
 
 
 def test_a_fetch_that_fails_or_is_not_offered_is_told_to_the_code(with_code):
-    def fetch(url):
+    def fetch(message):
         raise OSError("host not allowed")
 
     with pytest.raises(ConnectorFailed, match="host not allowed"):
@@ -284,8 +284,8 @@ assert pyarrow.OSFile(ws + '/data/raw.csv').read(1) == b'k'
 FORGED = """
 import kfm.connectors.transform as inner, msgspec
 made = inner._transform
-def forged(*args):
-    return msgspec.structs.replace(made(*args), steps=({'step': 'aggregate', 'discharges': 'aggregate'},), files=('x',), artifact='../x')
+def forged(*args, **named):
+    return msgspec.structs.replace(made(*args, **named), steps=({'step': 'aggregate', 'discharges': 'aggregate'},), files=('x',), artifact='../x')
 inner._transform = forged
 """
 
@@ -390,5 +390,5 @@ def test_nothing_heavy_is_loaded_by_the_parent_side():
 
 
 def test_the_toolchain_is_named_without_importing_it():
-    assert set(toolchain()) == {"h3", "kfm", "numpy", "pyarrow", "shapely"}
+    assert set(toolchain()) == {"h3", "kfm", "numpy", "pyarrow", "pyogrio", "pyproj", "rasterio", "shapely"}
     assert all(v[0].isdigit() for v in toolchain().values())

@@ -1,0 +1,177 @@
+"""acquire: the files of a capture whose addresses follow from answers; code asks for them in the child, this side fetches."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformJob, TransformResult
+from kfm.errors import KfmError, UsageError
+from kfm.fetch.base import Fetched, FetchRequest
+from kfm.fetch.url import canonical_url, expand_url, parse_url
+from kfm.runlog import RunLog
+from kfm.world import Target, World
+
+__all__ = ["Asked", "ask_upstream", "filled_urls", "hosts_of", "offered"]
+
+AT_ONCE = 4  # requests of one `get_many`; politeness may allow fewer
+MOST_FILES = 20_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
+
+
+@dataclass
+class Asked:
+    """What the child asked for, in order."""
+
+    files: dict[str, Path] = field(default_factory=dict)  # source id -> file
+    answers: dict[str, tuple[str, Fetched]] = field(default_factory=dict)  # source id -> address, answer
+    token: str | None = None
+    unchanged: bool = False
+    refused: CaptureRefused | None = None  # what came cannot be taken; it is kept all the same
+
+
+def filled_urls(target: Target) -> tuple[str, ...]:
+    """The registered addresses, for this window and partition."""
+    since, _, until = target.win.partition("/")
+    return tuple(expand_url(s["url"], since or None, until or None, target.partition or None) for s in target.sources)
+
+
+def hosts_of(target: Target, urls: tuple[str, ...]) -> tuple[str, ...]:
+    """Every host this dataset may be fetched from."""
+    return tuple(sorted({*(parse_url(u).host for u in urls), *(h.lower() for h in target.entry.source.hosts)}))
+
+
+def ask_upstream(world: World, target: Target, log: RunLog, scratch: Path, known_token: str | None) -> Asked:
+    """Run `acquire` in the child. Transport errors are raised as they are; a refusal comes back with what was fetched before it."""
+    urls = filled_urls(target)
+    found = Asked()
+    desk = _Desk(world, target, log, scratch, urls, found)
+    since, _, until = target.win.partition("/")
+    source = target.entry.source
+    job = TransformJob(
+        kind="acquire",
+        dataset_id=target.dataset_id,
+        source_kind=source.kind,
+        options=source.options,
+        urls=urls,
+        known_token=known_token,
+        format=source.format,
+        since=since or None,
+        until=until or None,
+        connector=target.connector,
+        artifact=target.artifact,
+    )
+    try:
+        result: TransformResult = world.acquire(job, scratch, desk.serve)
+    except CaptureRefused as refused:
+        if not found.files:
+            raise
+        found.refused = refused
+    except ConnectorFailed:
+        if desk.trouble is not None:
+            raise desk.trouble from None
+        raise
+    else:
+        found.token, found.unchanged = result.token, result.unchanged
+    return found
+
+
+def offered(world: World, url: str, kind: str, more_hosts: tuple[str, ...]) -> Any:
+    """What a catalogue offers, as plain values; read in the child."""
+    hosts = tuple(sorted({parse_url(url).host, *(h.lower() for h in more_hosts)}))
+    trouble: list[KfmError] = []
+    with world.data.scratch() as scratch:
+
+        def serve(message: dict[str, Any]) -> dict[str, Any]:
+            into = scratch / "catalogue.json"
+            request = FetchRequest(url=str(message["url"]), hosts=hosts, accept="application/json", max_bytes=64 << 20)
+            try:
+                world.fetcher.fetch(request, into)
+            except KfmError as error:
+                trouble.append(error)
+                raise
+            return {"path": str(into)}
+
+        job = TransformJob(
+            kind="catalogue", dataset_id="discovered", format="json", urls=(url,), options={"kind": kind}, artifact="found.json"
+        )
+        try:
+            world.acquire(job, scratch, serve)
+        except ConnectorFailed:
+            if trouble:
+                raise trouble[-1] from None
+            raise
+        return msgspec.json.decode((scratch / "found.json").read_bytes())
+
+
+class _Desk:
+    """Answers the child's requests under the dataset's rules."""
+
+    def __init__(self, world: World, target: Target, log: RunLog, scratch: Path, urls: tuple[str, ...], found: Asked) -> None:
+        self._world, self._target, self._log, self._scratch, self._urls, self._found = world, target, log, scratch, urls, found
+        self._hosts = hosts_of(target, urls)
+        self._names: set[str] = set()
+        self._bytes = 0
+        self.trouble: KfmError | None = None  # why the last request failed, in our own words and with our own exit code
+
+    def serve(self, message: dict[str, Any]) -> dict[str, Any]:
+        """One request, or several at once."""
+        wanted = message.get("items") or [message]
+        try:
+            for item in wanted:
+                self._check_name(str(item.get("name", "")))
+            if len(wanted) == 1:
+                paths = [self._get(wanted[0])]
+            else:
+                with ThreadPoolExecutor(AT_ONCE) as pool:
+                    paths = list(pool.map(self._get, wanted))
+        except KfmError as error:
+            self.trouble = error
+            return {"error": error.happened}
+        for item, (path, answer) in zip(wanted, paths):
+            self._note(item, path, answer)
+        return {"path": str(paths[0][0])} if "items" not in message else {"paths": [str(p) for p, _ in paths]}
+
+    def _check_name(self, name: str) -> None:
+        if not _NAME.fullmatch(name) or name.casefold() in self._names or len(self._names) >= MOST_FILES:
+            raise UsageError(
+                f"acquire() asked for a file named {name!r}.",
+                expected=f"a name of letters, digits, dots and dashes, each once, and at most {MOST_FILES:,} files",
+                remedy="Correct the connector.",
+            )
+        self._names.add(name.casefold())
+
+    def _get(self, item: dict[str, Any]) -> tuple[Path, Fetched]:
+        source, url = self._target.entry.source, str(item["url"])
+        # What a page names is not what a person registered: a reference in it is never resolved, and headers go to the registered host only.
+        registered = next((u for u in self._urls if parse_url(u).host == parse_url(url).host), self._urls[0])
+        into = self._scratch / f"{item['name']}.{source.format}"
+        request = FetchRequest(
+            url=url,
+            made_from=registered if registered != url else "",
+            hosts=self._hosts,
+            headers=source.headers,
+            max_bytes=max(1, source.max_bytes - self._bytes),
+            accept=str(item.get("accept") or ""),
+            body=str(item.get("body") or ""),
+        )
+        return into, self._world.fetcher.fetch(request, into)
+
+    def _note(self, item: dict[str, Any], path: Path, answer: Fetched) -> None:
+        self._bytes += answer.size
+        name = str(item["name"])
+        if item.get("keep", True):
+            self._found.files[name] = path
+            self._found.answers[name] = (canonical_url(str(item["url"])), answer)
+        self._log.say(
+            "source.answered",
+            stage="watch",
+            source_id=name,
+            status=answer.status,
+            bytes=answer.size,
+            attempts=answer.attempts,
+            waits=[msgspec.to_builtins(w) for w in answer.waits],
+        )

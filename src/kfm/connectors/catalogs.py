@@ -1,0 +1,114 @@
+"""What a catalogue of upstream resources offers: STAC, DCAT (data.json) and ArcGIS service directories, read in the child."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+import msgspec
+
+from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
+from kfm.connectors.kinds.base import Ask
+
+__all__ = ["FOUND", "offers"]
+
+FOUND = "found.json"
+_MOST_BYTES = 64 << 20
+_MOST_OFFERS = 10_000
+_SPDX = {
+    "creativecommons.org/publicdomain/zero/1.0": "CC0-1.0",
+    "creativecommons.org/licenses/by/4.0": "CC-BY-4.0",
+    "creativecommons.org/licenses/by-sa/4.0": "CC-BY-SA-4.0",
+    "usa.gov/government-works": "CC-PDM-1.0",
+    "usa.gov/publicdomain/label/1.0": "CC-PDM-1.0",
+}
+_FORMATS = {"text/csv": "csv", "application/json": "json", "application/geo+json": "geojson", "application/vnd.geo+json": "geojson"}
+
+
+def offers(job: TransformJob, scratch: Path, ask: Ask) -> TransformResult:
+    """Read the catalogue at `job.urls[0]` and leave what it offers in `scratch/found.json`, sorted."""
+    url = job.urls[0]
+    path = ask.get(url, "catalogue", accept="application/json")
+    if path.stat().st_size > _MOST_BYTES:
+        raise _refused(url, f"is larger than {_MOST_BYTES >> 20} MiB")
+    try:
+        document = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+        raise _refused(url, f"is no JSON object ({error})") from error
+    read = {"stac": _stac, "dcat": _dcat, "arcgis": _arcgis}[str(job.options["kind"])]
+    found = {o["url"]: o for o in read(document, url)}
+    if not found or len(found) > _MOST_OFFERS:
+        raise _refused(url, f"offers {len(found)} resources")
+    (scratch / FOUND).write_bytes(msgspec.json.encode([found[u] for u in sorted(found)]))
+    return TransformResult(artifact=job.artifact, books=Books(), schema=(), content_id="", profile={})
+
+
+def _refused(url: str, why: str) -> Refused:
+    return Refused(
+        "catalogue",
+        f"The catalogue at {url} {why}.",
+        expected="a STAC, DCAT or ArcGIS catalogue of at least one resource",
+        remedy="Check its address and kind in kfm.yml.",
+    )
+
+
+def _offer(name: str, url: str, kind: str, format: str, title: Any, more: dict[str, Any], licence: Any) -> dict[str, Any]:
+    text = str(licence or "").strip()
+    known = next((spdx for part, spdx in _SPDX.items() if part in text), text if re.fullmatch(r"[A-Za-z0-9.+-]{2,40}", text) else "")
+    words = " ".join(str(more.get("description") or "").split())[:500]
+    return {
+        "name": re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:60],
+        "url": url,
+        "kind": kind,
+        "format": format,
+        "title": str(title or name)[:200],
+        "description": words,
+        "licence": "" if known.lower() in ("proprietary", "various", "other") else known,
+        "modified": str(more.get("modified") or ""),
+        "options": more.get("options") or {},
+    }
+
+
+def _stac(document: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
+    """Collections of an API, or the children its landing page links to."""
+    links = [k for k in document.get("links") or () if isinstance(k, dict) and isinstance(k.get("href"), str)]
+    search = next((urljoin(url, k["href"]) for k in links if k.get("rel") == "search"), urljoin(url.rstrip("/") + "/", "search"))
+    for collection in document.get("collections") or ():
+        if isinstance(collection, dict) and isinstance(collection.get("id"), str):
+            yield _collection(collection["id"], search, collection.get("title"), collection.get("description"), collection.get("license"))
+    for link in links:
+        if link.get("rel") == "child":
+            name = link["href"].rstrip("/").rpartition("/")[2].partition("?")[0]
+            yield _collection(name, search, link.get("title"), "", "")
+
+
+def _collection(name: str, search: str, title: Any, description: Any, licence: Any) -> dict[str, Any]:
+    more = {"description": description, "options": {"collections": [name]}}
+    return _offer(name, f"{search}#{name}", "stac", "json", title, more, licence)
+
+
+def _dcat(document: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
+    """Distributions kfm can read of the datasets of a data.json."""
+    for dataset in document.get("dataset") or ():
+        if not isinstance(dataset, dict):
+            continue
+        for part in dataset.get("distribution") or ():
+            link = part.get("downloadURL") if isinstance(part, dict) else None
+            format = _FORMATS.get(str(part.get("mediaType")).partition(";")[0].strip()) if isinstance(part, dict) else None
+            if isinstance(link, str) and format:
+                name = str(dataset.get("title") or dataset.get("identifier") or "dataset")
+                yield _offer(name, urljoin(url, link), "http_file", format, dataset.get("title"), dataset, dataset.get("license"))
+
+
+def _arcgis(document: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
+    """Layers of a service, or the services of a directory."""
+    for layer in document.get("layers") or ():
+        if isinstance(layer, dict) and isinstance(layer.get("id"), int):
+            address = f"{url.partition('?')[0].rstrip('/')}/{layer['id']}"
+            yield _offer(str(layer.get("name") or layer["id"]), address, "arcgis", "json", layer.get("name"), {}, "")
+    root = re.match(r"(.*?/rest/services)", url)
+    for service in document.get("services") or ():
+        if isinstance(service, dict) and service.get("type") in ("FeatureServer", "MapServer") and root:
+            name = str(service.get("name"))
+            yield _offer(name, f"{root[1]}/{name}/{service['type']}/0", "arcgis", "json", name.rpartition("/")[2], {}, "")

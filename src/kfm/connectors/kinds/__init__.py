@@ -1,0 +1,57 @@
+"""The kinds of source kfm knows, one file each: how to ask for the bytes, and how to read them."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kfm.connectors.base import TransformJob
+from kfm.model.dataset import Column
+
+__all__ = ["KINDS", "Kind", "load"]
+
+
+class Kind(NamedTuple):
+    """What the parent may know of a kind without loading it."""
+
+    format: str  # of its files; their extension in a capture
+    asks: bool = False  # its addresses follow from answers (pages, lists): `acquire` runs in the child
+    formats: tuple[str, ...] = ()  # others it reads
+
+
+KINDS: dict[str, Kind] = {
+    "ghcnd": Kind("dly", True, ("csv", "txt")),
+    "nws": Kind("json", True),
+    "usgs_ogc": Kind("json", True),
+    "nwis": Kind("rdb", False, ("json",)),
+    "usgs_quakes": Kind("geojson", False, ("csv",)),
+    "arcgis": Kind("json", True),
+    "stac": Kind("json", True),
+    "shapefile": Kind("zip"),
+    "delimited": Kind("csv", False, ("txt",)),
+    "documents": Kind("txt"),
+    "raster": Kind("grib2", False, ("nc", "tif")),
+}
+
+
+class Loaded(NamedTuple):
+    """The module of a kind: what it promises."""
+
+    columns: Callable[[TransformJob], tuple[Column, ...]]  # the canonical ones, used when the registry names none; empty: inferred
+    key: Callable[[TransformJob], tuple[str, ...]]  # the business key that goes with them
+    readers: Callable[[TransformJob], list[Any]]
+    acquire: Callable[[Any], None] | None
+    change_token: Callable[[Any], str | None] | None
+    companions: Callable[[TransformJob, Any], tuple[str, ...]] | None
+
+
+def load(name: str) -> Loaded:
+    """The module of a kind; heavy, for the child."""
+    module = importlib.import_module(f"kfm.connectors.kinds.{name}")
+    return Loaded(
+        columns=getattr(module, "columns", None) or (lambda _: getattr(module, "COLUMNS", ())),
+        key=getattr(module, "key", None) or (lambda _: getattr(module, "KEY", ())),
+        readers=module.readers,
+        acquire=getattr(module, "acquire", None),
+        change_token=getattr(module, "change_token", None),
+        companions=getattr(module, "companions", None),
+    )

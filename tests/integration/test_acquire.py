@@ -1,0 +1,175 @@
+"""acquire: connector code asks for files in the child; the parent fetches, and keeps every byte whatever comes of it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kfm.inline import stop_run
+from kfm.wiring import open_workspace, open_world, targets_of
+from tests.conftest import Said
+from tests.integration.upstream import Upstream
+
+Kfm = Callable[..., Said]
+PAGED = """
+def acquire(ask):
+    url, number = ask.urls[0], 1
+    while url:
+        page = ask.get(url, f"page-{number}")
+        text = page.read_text()
+        ask.log("page.read", size=len(text))
+        url, number = ("{base}" + text.partition("next=")[2].split()[0]) if "next=" in text else None, number + 1
+
+
+def transform(ctx, rows):
+    for row in rows:
+        if not str(row["id"]).startswith("next="):
+            yield row
+"""
+
+
+@pytest.fixture
+def up() -> Iterator[Upstream]:
+    with Upstream() as server:
+        yield server
+
+
+@pytest.fixture
+def connector(ws: Path, up: Upstream) -> Callable[..., None]:
+    """Register `asked` with this connector."""
+
+    def register(code: str, **source: Any) -> None:
+        more = "".join(f"  {k}: {v}\n" for k, v in source.items())
+        (ws / "data" / "registry" / "asked.yml").write_text(
+            "dataset_id: asked\ntitle: Asked\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\n"
+            f"source:\n  url: {up.url}/1.csv\n  format: csv\n{more}business_key: [id]\nmax_quarantined: 0.5\n"
+        )
+        folder = ws / "scripts" / "connectors" / "asked"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "connector.py").write_text(code.replace("{base}", up.url))
+
+    return register
+
+
+def pages(up: Upstream) -> None:
+    up.files["/1.csv"] = b"id,v\na,1\nnext=/2.csv ,0\n"
+    up.files["/2.csv"] = b"id,v\nb,2\n"
+
+
+def rows(ws: Path, said: Said) -> list[dict[str, Any]]:
+    version = said.json["runs"][0]["version_id"]
+    return list(pq.read_table(ws / "data" / "processed" / "asked" / version / "asked.parquet").to_pylist())
+
+
+def test_a_connector_follows_pages_and_every_page_is_kept(kfm: Kfm, ws: Path, up: Upstream, connector: Callable[..., None]) -> None:
+    pages(up)
+    connector(PAGED)
+    said = kfm("run", "asked", "--json")
+    assert said.code == 0, said.err
+    assert [r["id"] for r in rows(ws, said)] == ["a", "b"]
+    capture = next((ws / "data" / "raw" / "asked" / "captures").iterdir())
+    assert {p.name for p in capture.iterdir()} == {"page-1.csv", "page-2.csv", "manifest.json", "checksums.sha256"}
+    assert kfm("run", "asked", "--json").json["runs"][0]["state"] == "NOOP"
+    assert kfm("verify").code == 0
+
+
+def test_a_change_token_saves_the_asking(kfm: Kfm, up: Upstream, connector: Callable[..., None]) -> None:
+    pages(up)
+    up.files["/stamp"] = b"one"
+    connector(PAGED + '\n\ndef change_token(ask):\n    return ask.get("{base}/stamp", "stamp", keep=False).read_text()\n')
+    assert kfm("run", "asked").code == 0
+    up.asked.clear()
+    assert kfm("run", "asked", "--json").json["runs"][0]["state"] == "NOOP"
+    assert [path for path in up.asked if path.endswith(".csv")] == []
+    up.files["/stamp"], up.files["/2.csv"] = b"two", b"id,v\nb,3\n"
+    assert kfm("run", "asked", "--json").json["runs"][0]["state"] == "COMMITTED"
+
+
+def test_a_refusal_in_the_middle_keeps_what_came_before_it(kfm: Kfm, ws: Path, up: Upstream, connector: Callable[..., None]) -> None:
+    pages(up)
+    connector(PAGED)
+    good = kfm("run", "asked", "--json").json["runs"][0]["version_id"]
+    up.files["/1.csv"] = b"<html>so sorry</html>"
+    refuse = 'from kfm.connectors.base import Refused\n\ndef acquire(ask):\n    ask.get(ask.urls[0], "page-1")\n'
+    connector(refuse + '    raise Refused("page", "It is a web page.", expected="rows", remedy="Ask again later.")\n')
+    said = kfm("run", "asked", "--json")
+    outcome = said.json["runs"][0]
+    assert (said.code, outcome["state"], outcome["reason"]) == (1, "FAILED", "It is a web page.")
+    assert any(p.read_bytes() == b"<html>so sorry</html>" for p in (ws / "data" / "raw" / "asked" / "captures").rglob("page-1.csv"))
+    assert kfm("status", "--json").json["datasets"][0]["dataset_id"] == "asked"
+    assert kfm("get", "asked", "--json").json["version_id"] == good
+
+
+@pytest.mark.parametrize(
+    ("ask", "code", "words"),
+    [
+        ('ask.get("{base}/missing.csv", "a")', 4, "404"),
+        ('ask.get("http://169.254.169.254/x", "a")', 3, "not allowed"),
+        ('ask.get("file:///etc/passwd", "a")', 2, "not usable"),
+        ('ask.get(ask.urls[0], "../a")', 2, "named"),
+        ('ask.get(ask.urls[0], "a"); ask.get(ask.urls[0], "a")', 1, "twice"),
+        ("pass", 1, "asked for nothing"),
+        ('raise KeyError("oops")', 1, "oops"),
+    ],
+)
+def test_what_may_not_be_asked_ends_the_run_with_the_reason(
+    kfm: Kfm, ws: Path, up: Upstream, connector: Callable[..., None], ask: str, code: int, words: str
+) -> None:
+    pages(up)
+    connector(f"def acquire(ask):\n    {ask}\n")
+    said = kfm("run", "asked", "--json")
+    assert (said.code, said.json["runs"][0]["state"]) == (code, "FAILED")
+    assert words in said.json["runs"][0]["reason"]
+    assert not (ws / "data" / "processed").exists()
+
+
+def test_many_files_are_asked_for_at_once_and_keep_their_order(kfm: Kfm, ws: Path, up: Upstream, connector: Callable[..., None]) -> None:
+    for number in range(20):
+        up.files[f"/{number}.csv"] = f"id,v\nr{number:02},{number}\n".encode()
+    connector('def acquire(ask):\n    ask.get_many({f"f{n:02}": f"{base}/{n}.csv" for n in range(20)})\n'.replace("{base}", up.url))
+    said = kfm("run", "asked", "--json")
+    assert said.code == 0, said.err
+    assert [r["id"] for r in rows(ws, said)] == [f"r{n:02}" for n in range(20)]
+
+
+def test_a_reference_in_a_page_is_never_resolved(
+    kfm: Kfm, ws: Path, up: Upstream, connector: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KFM_TEST_SECRET", "swordfish-swordfish")
+    pages(up)
+    connector('def acquire(ask):\n    ask.get("{base}/1.csv?token=env:KFM_TEST_SECRET", "a")\n')
+    kfm("run", "asked")
+    assert not [path for path in up.asked if "swordfish" in path]
+
+
+def test_a_static_dataset_runs_once_and_again_only_when_its_tools_change(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    up.files["/fixed.csv"] = b"id,v\na,1\n"
+    path = ws / "data" / "registry" / "fixed.yml"
+    path.write_text(
+        "dataset_id: fixed\ntitle: Fixed\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\ncadence: static\n"
+        f"source: {{url: '{up.url}/fixed.csv', format: csv}}\nbusiness_key: [id]\n"
+    )
+    assert kfm("run", "fixed", "--json").json["runs"][0]["state"] == "COMMITTED"
+    up.files["/fixed.csv"] = b"id,v\na,2\n"
+    up.asked.clear()
+    assert kfm("run", "fixed", "--json").json["runs"][0]["state"] == "NOOP"
+    assert up.asked == []
+    path.write_text(path.read_text() + "pipeline_version: 2.0.0\n")
+    assert kfm("run", "fixed", "--json").json["runs"][0]["state"] == "COMMITTED"
+
+
+def test_a_refusal_holds_when_the_run_was_killed_before_it_could_say_so(
+    kfm: Kfm, ws: Path, up: Upstream, connector: Callable[..., None]
+) -> None:
+    up.files["/1.csv"] = b"id,v\na,1\n"
+    refuse = 'from kfm.connectors.base import Refused\n\ndef acquire(ask):\n    ask.get(ask.urls[0], "page-1")\n'
+    connector(refuse + '    raise Refused("page", "The second page never came.", expected="two", remedy="Ask again later.")\n')
+    workspace = open_workspace(ws)
+    with open_world(workspace) as world:
+        assert stop_run(world, targets_of(workspace, "asked")[0], frozenset({"capture stored"}), wait_s=1) is None
+    up.files.clear()
+    said = kfm("resume")
+    assert said.code == 1 and "The second page never came." in said.out + said.err
+    assert not (ws / "data" / "processed").exists()

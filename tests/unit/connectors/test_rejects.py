@@ -1,0 +1,103 @@
+"""Rows that were set aside: numbered, with their neighbours; only some of them read again; corrected by their very text."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfm.connectors import text
+from kfm.connectors.base import TransformJob
+from kfm.connectors.process import run_inline
+from kfm.connectors.rejects import check_value, record_digest
+from kfm.model.dataset import Column
+
+Made = Callable[..., Any]
+SCHEMA = {"id": "string", "n": "integer"}
+
+
+def csv(*bad: int, count: int = 40) -> str:
+    return "id,n\n" + "".join(f"r{i},{'x' if i in bad else i}\n" for i in range(1, count + 1))
+
+
+def near(row: dict[str, Any]) -> tuple[str | None, str | None]:
+    return row["before"], row["after"]
+
+
+def test_each_row_keeps_its_number_digest_and_neighbours(made: Made) -> None:
+    first, second = made("csv", csv(1, 40), schema=SCHEMA).rejects
+    assert (first["n"], first["line"], first["record"], *near(first)) == (1, 2, "r1,x", None, "r2,2")
+    assert (second["n"], second["line"], second["record"], *near(second)) == (2, 41, "r40,x", "r39,39", None)
+    assert first["digest"] == record_digest("r1,x")
+
+
+@pytest.mark.parametrize("block", [8, 64, 1 << 20])
+def test_neighbours_do_not_depend_on_where_the_reader_cuts(made: Made, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(text, "BLOCK", block)
+    rows = made("csv", csv(7, 8, 21, 33), schema=SCHEMA).rejects
+    assert [near(r) for r in rows] == [("r6,6", "r8,x"), ("r7,x", "r9,9"), ("r20,20", "r22,22"), ("r32,32", "r34,34")]
+
+
+def test_a_neighbour_is_a_record_of_the_same_source(made: Made) -> None:
+    first, second = made("csv", csv(3, count=3), csv(1, count=3), schema=SCHEMA).rejects
+    assert (near(first), near(second)) == (("r2,2", None), (None, "r2,2"))
+
+
+def test_a_long_record_is_cut_but_its_digest_is_of_all_of_it(made: Made) -> None:
+    record = "r" * 9000 + ",x"
+    (row,) = made("csv", f"id,n\n{'a' * 9000},1\n{record}\n", schema=SCHEMA).rejects
+    assert (len(row["record"]), len(row["before"]), row["digest"]) == (4096, 1024, record_digest(record))
+
+
+@pytest.mark.parametrize("block", [16, 1 << 20])
+def test_only_the_records_asked_for_are_read(made: Made, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(text, "BLOCK", block)
+    found = made("csv", csv(5, 9), schema=SCHEMA, only=(("s0", 6), ("s0", 12), ("elsewhere", 3)))
+    assert (found.result.books.read, found.result.books.written, found.result.books.quarantined) == (2, 1, 1)
+    assert [r["id"] for r in found.rows] == ["r11"]
+    assert near(found.rejects[0])[1] in ("r6,6", None) and found.rejects[0]["record"] == "r5,x"
+
+
+@pytest.mark.parametrize("block", [16, 1 << 20])
+def test_corrected_rows_come_last_wherever_the_reader_cuts(made: Made, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(text, "BLOCK", block)
+    fixes = {record_digest("r3,x"): {"n": "33"}, record_digest("r9,x"): {"n": "still no number"}, record_digest("r4,4"): {"n": "0"}}
+    found = made("csv", csv(3, 9, count=10), schema=SCHEMA, fixes=fixes)
+    assert [(r["id"], r["n"]) for r in found.rows] == [(f"r{i}", i) for i in (1, 2, 4, 5, 6, 7, 8, 10)] + [("r3", 33)]
+    assert found.result.books.read == 10 and found.result.books.quarantined == 1
+    assert "still no number" in found.rejects[0]["reason"], "a correction is judged like any other value"
+
+
+def test_json_values_take_corrections_as_text(made: Made) -> None:
+    rows = [{"id": "a", "n": 1, "ok": True, "at": "2020-01-01T00:00:00Z"}, {"id": "b", "n": "x", "ok": "maybe", "at": "soon"}]
+    schema = SCHEMA | {"ok": "boolean", "at": "timestamp"}
+    (bad,) = made("json", json.dumps(rows), schema=schema).rejects
+    fix = {"n": "2", "ok": "false", "at": "2021-01-01T00:00:00Z"}
+    found = made("json", json.dumps(rows), schema=schema, fixes={bad["digest"]: fix})
+    assert [(r["id"], r["n"], r["ok"], r["at"].year) for r in found.rows] == [("a", 1, True, 2020), ("b", 2, False, 2021)]
+
+
+def test_a_row_that_could_not_be_read_is_what_its_correction_says(made: Made) -> None:
+    fixes = {record_digest("r2"): {"id": "r2", "n": "2"}}
+    found = made("csv", "id,n\nr1,1\nr2\n", schema=SCHEMA, business_key=("id",), fixes=fixes)
+    assert [(r["id"], r["n"]) for r in found.rows] == [("r1", 1), ("r2", 2)]
+
+
+def test_rows_beyond_what_people_can_decide_are_counted_only(
+    job_of: Callable[..., TransformJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kfm.connectors.rejects._MOST", 5)
+    result = run_inline(job_of("csv", csv(*range(1, 10)), schema=SCHEMA), tmp_path)
+    assert result.books.quarantined == 9
+    assert len((tmp_path / str(result.quarantine)).read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [("integer", "7", "7.5"), ("number", "-1e3", "NaN"), ("boolean", "yes", "perhaps"), ("date", "2020-02-29", "2021-02-29")],
+)
+def test_a_value_is_judged_by_its_column(kind: Any, good: str, bad: str) -> None:
+    column = Column(name="c", type=kind, nullable=False)
+    assert check_value(column, good) is None
+    assert "c: " in str(check_value(column, bad)) and check_value(column, "") == "c: no value"

@@ -1,0 +1,171 @@
+"""Documents: paragraphs that can be cited and found again."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from tests.conftest import SHARED
+
+from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformJob, TransformResult
+from kfm.connectors.kinds import documents
+from kfm.connectors.process import run_inline
+
+HISTORY = SHARED / "data" / "history"
+recorded = [
+    pytest.mark.needs_shared,
+    pytest.mark.skipif(not HISTORY.exists(), reason="not run: the recordings are not beside this repository"),
+]
+
+
+def job(*files: Path, encoding: str | None = None, **options: Any) -> TransformJob:
+    inputs = tuple(InputFile(source_id=f.stem, path=str(f), digest="") for f in files)
+    return TransformJob(
+        dataset_id="treaties",
+        source_kind="documents",
+        format="txt",
+        inputs=inputs,
+        options=options,
+        encoding=encoding,
+        artifact="x.parquet",
+    )
+
+
+def made(tmp_path: Path, raw: bytes, **options: Any) -> list[dict[str, Any]]:
+    file = tmp_path / "V0206.txt"
+    file.write_bytes(raw)
+    return table(tmp_path, job(file, **options))[0]
+
+
+def table(tmp_path: Path, asked: TransformJob) -> tuple[list[dict[str, Any]], TransformResult]:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir(exist_ok=True)
+    result = run_inline(asked, scratch)
+    return pq.read_table(scratch / "x.parquet").to_pylist(), result
+
+
+TREATY = (
+    "Articles of a treaty,\tmade  at\nFort Leavenworth.\n\nARTICLE 1.\n \t\nThe said  tribes\u2014thereuhto\n\n\n\nArticle 2nd.\n\nPeace.\r"
+)
+
+
+def test_paragraphs_lie_between_blank_lines_and_stand_under_their_heading(tmp_path):
+    rows = made(tmp_path, TREATY.encode())
+    assert [(r["paragraph"], r["heading"], r["text"], r["words"]) for r in rows] == [
+        (1, None, "Articles of a treaty, made at Fort Leavenworth.", 8),
+        (2, "ARTICLE 1.", "ARTICLE 1.", 2),
+        (3, "ARTICLE 1.", "The said tribes\u2014thereuhto", 3),
+        (4, "Article 2nd.", "Article 2nd.", 2),
+        (5, "Article 2nd.", "Peace.", 1),
+    ]
+    assert TREATY[rows[0]["char_start"] : rows[0]["char_end"]] == "Articles of a treaty,\tmade  at\nFort Leavenworth."
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize(("encoding", "mark"), [(None, b""), (None, b"\xef\xbb\xbf"), ("utf-16", b"")])
+def test_marks_encodings_and_line_ends_change_no_anchor(tmp_path, end, encoding, mark):
+    text = TREATY.rstrip("\r").replace("\n", end)
+    rows = made(tmp_path, mark + text.encode(encoding or "utf-8"), encoding=encoding)
+    plain = made(tmp_path, TREATY.encode())
+    assert [r["anchor"] for r in rows] == [r["anchor"] for r in plain]
+    assert [" ".join(text[r["char_start"] : r["char_end"]].split()) for r in rows] == [r["text"] for r in plain]
+
+
+def test_the_anchor_names_the_words(tmp_path):
+    before = made(tmp_path, b"One.\n\nTwo.\n\nThree.")
+    after = made(tmp_path, b"One.\n\nTwo, corrected.\n\nThree.")
+    assert before[0]["anchor"] == "V0206#p1-" + hashlib.sha256(b"One.").hexdigest()[:8]
+    assert [a["anchor"] == b["anchor"] for a, b in zip(before, after)] == [True, False, True]
+
+
+def test_a_text_without_blank_lines_is_taken_line_by_line(tmp_path):
+    rows = made(tmp_path, b"CO BIG HARBOR TIEUP-\n  RBI TRA TION\t'ACCEPTED.\nWill Lay Off 150 Craft.\n\n")
+    assert [r["text"] for r in rows] == ["CO BIG HARBOR TIEUP-", "RBI TRA TION 'ACCEPTED.", "Will Lay Off 150 Craft."]
+    assert [r["char_start"] for r in rows] == [0, 23, 47]
+
+
+def test_what_the_registry_knows_of_a_document_stands_beside_it(tmp_path):
+    about = {"id": "T-206", "title": "Treaty with the Iowa", "date": "1836-09-17", "nations": "Iowa; Sauk", "place": "Fort Leavenworth"}
+    rows = made(tmp_path, b"One.\n\nTwo.", documents={"V0206": about, "other": {"title": "x"}})
+    assert {(r["document_id"], r["title"], str(r["date"]), r["nations"], r["url"]) for r in rows} == {
+        ("T-206", "Treaty with the Iowa", "1836-09-17", "Iowa; Sauk", None)
+    }
+    assert rows[1]["anchor"].startswith("T-206#p2-")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"documents": {"V0206": {"date": "9-17-1836"}}}, {"documents": {"V0206": {"author": "x"}}}, {"titles": {}}]
+)
+def test_options_that_are_none_are_refused(tmp_path, wrong):
+    with pytest.raises(Refused) as refused:
+        documents.readers(job(tmp_path / "V0206.txt", **wrong))
+    assert refused.value.refusal.code == "options"
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"\n <!DOCTYPE html><title>404</title>", "html"),
+        (b"One.\n\nTw\0o.", "encoding"),
+        (b"\x89PNG\r\n\x1a\n", "encoding"),
+        (b"%PDF-1.7", "format"),
+        (b"", "empty"),
+        (b"\xef\xbb\xbf \n\t\n", "empty"),
+    ],
+)
+def test_what_is_no_text_is_refused(tmp_path, raw, code):
+    with pytest.raises(CaptureRefused) as refused:
+        made(tmp_path, raw)
+    assert refused.value.code == code
+
+
+def test_one_blank_document_among_others_is_refused_too(tmp_path):
+    for name, raw in {"a": b"One.", "b": b" \n\n "}.items():
+        (tmp_path / f"{name}.txt").write_bytes(raw)
+    with pytest.raises(CaptureRefused, match="b holds nothing") as refused:
+        table(tmp_path, job(tmp_path / "a.txt", tmp_path / "b.txt"))
+    assert refused.value.code == "empty"
+
+
+def test_a_text_too_long_to_be_one_document_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "_LARGEST", 10)
+    assert len(made(tmp_path, b"0123456789")) == 1
+    with pytest.raises(CaptureRefused) as refused:
+        made(tmp_path, b"01234567890")
+    assert refused.value.code == "document.size"
+
+
+class TestRecordings:
+    pytestmark = recorded
+
+    def test_every_paragraph_of_every_treaty_can_be_found(self, tmp_path):
+        files = sorted((HISTORY / "treaties" / "text").glob("*.txt"))
+        rows, result = table(tmp_path, job(*files))
+        assert (len(files), result.books.read, len({r["anchor"] for r in rows})) == (26, 628, 628)
+        for file in files:
+            with file.open(encoding="utf-8-sig", newline="") as opened:
+                text = opened.read()
+            mine = [r for r in rows if r["document_id"] == file.stem]
+            assert [" ".join(text[r["char_start"] : r["char_end"]].split()) for r in mine] == [r["text"] for r in mine]
+            assert " ".join(r["text"] for r in mine).split() == text.split()  # nothing lost, nothing twice
+            assert sum(r["words"] for r in mine) == len(text.split())
+        leavenworth = [r for r in rows if r["document_id"] == "V0206"]
+        assert (leavenworth[1]["heading"], leavenworth[1]["text"]) == ("ARTICLE 1.", "ARTICLE 1.")
+
+    def test_newspaper_ocr_has_no_blank_lines_and_gives_its_lines(self, tmp_path):
+        file = HISTORY / "chronam-ocr-sample.txt"
+        rows, _ = table(tmp_path, job(file))
+        lines = [" ".join(line.split()) for line in file.read_text("utf-8").split("\n") if line.strip()]
+        assert [r["text"] for r in rows] == lines
+        assert len(lines) == 693
+
+
+def test_the_paragraphs_are_also_there_line_by_line(tmp_path):
+    file = tmp_path / "V0206.txt"
+    file.write_text(TREATY)
+    rows, result = table(tmp_path, job(file))
+    lines = [json.loads(line) for line in (tmp_path / "scratch" / "x.ndjson").read_text().splitlines()]
+    assert result.files == ("x.ndjson",)
+    assert [(n["anchor"], n["text"]) for n in lines] == [(r["anchor"], r["text"]) for r in rows]
