@@ -109,7 +109,7 @@ def tell(outcome: Outcome, took: float, dry_run: bool = False) -> None:
     if outcome.state == "COMMITTED":
         detail = f"{(outcome.version_id or '')[:9]}…  generation {outcome.generation}  {outcome.rows_written:,} rows"
         if outcome.quarantined:
-            detail += f", {outcome.quarantined:,} quarantined"
+            detail += f", {outcome.quarantined:,} quarantined: kfm quarantine show {outcome.run_id}"
     else:
         detail = outcome.reason if outcome.reason != "unchanged" else outcome.names
     prefix = "dry run: " if dry_run else ""

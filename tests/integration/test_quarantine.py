@@ -1,0 +1,482 @@
+"""A quarantine one can work: listed, shown with neighbours, corrected, replayed, accepted; nothing unreviewed, the books balance."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kfm.cli import main
+from kfm.inline import drive
+from kfm.model.ledger import LedgerRow
+from kfm.operate import rollback
+from kfm.quarantine import Desk
+from kfm.update import update
+from kfm.wiring import open_workspace, open_world, targets_of
+from tests.conftest import Said, tree
+from tests.integration.upstream import Upstream
+
+Kfm = Callable[..., Said]
+TREES = "trees"
+SCHEMA = "schema: [{name: tree_id, type: string}, {name: height, type: number}, {name: planted, type: date}]\n"
+BAD = "T3,tall,2001-05-03"
+
+
+def trees(*more: str, count: int = 10, bad: str = BAD) -> bytes:
+    """Ten trees, of which the third has no number for its height."""
+    rows = [bad if n == 3 else f"T{n},{n}.5,2001-05-0{n % 9 + 1}" for n in range(1, count + 1)]
+    return ("tree_id,height,planted\n" + "\n".join([*rows, *more]) + "\n").encode()
+
+
+@pytest.fixture
+def up() -> Iterator[Upstream]:
+    with Upstream() as upstream:
+        upstream.files["/trees.csv"] = trees()
+        yield upstream
+
+
+def register(ws: Path, up: Upstream, more: str = "business_key: [tree_id]\nmax_quarantined: 0.5\n", labels: str = "public") -> None:
+    (ws / "data" / "registry" / f"{TREES}.yml").write_text(
+        f"dataset_id: {TREES}\ntitle: Trees\nlicence: CC0-1.0\nsensitivity: {labels}\npolicy_label: {labels}\n"
+        f"source: {{url: '{up.url}/trees.csv', format: csv}}\n{SCHEMA}{more}"
+    )
+
+
+@pytest.fixture
+def first(kfm: Kfm, ws: Path, up: Upstream) -> str:
+    """The run that set one row aside."""
+    register(ws, up)
+    said = kfm("run", TREES, "--json")
+    assert said.code == 0, said.out
+    found: str = said.json["runs"][0]["run_id"]
+    return found
+
+
+def items(kfm: Kfm, *args: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = kfm("quarantine", "list", *args, "--json").json["items"]
+    return found
+
+
+def fix(kfm: Kfm, run: str, *sets: str, row: int = 1) -> Said:
+    flags = [word for s in sets for word in ("--set", s)]
+    return kfm("quarantine", "fix", run, "--row", str(row), *flags, "--reason", "asked the forester", "--json")
+
+
+def replay(kfm: Kfm, run: str) -> dict[str, Any]:
+    said = kfm("quarantine", "replay", run, "--json")
+    assert said.out.startswith("{"), said.err
+    return {**said.json, "code": said.code}
+
+
+def official(kfm: Kfm, ws: Path) -> Path:
+    version = next(d for d in kfm("status", "--json").json["datasets"] if d["dataset_id"] == TREES)["version_id"]
+    return ws / "data" / "processed" / TREES / str(version) / f"{TREES}.parquet"
+
+
+def heights(kfm: Kfm, ws: Path) -> dict[str, float]:
+    table = pq.read_table(official(kfm, ws)).to_pylist()
+    assert len({r["tree_id"] for r in table}) == len(table)
+    return {r["tree_id"]: r["height"] for r in table}
+
+
+def books(ws: Path, run: str) -> dict[str, Any]:
+    report = json.loads((ws / "data" / "work" / TREES / "runs" / run / "validation_report.json").read_text())
+    found: dict[str, Any] = next(c["value"] for c in report["sections"]["schema"] if c["check"] == "books")
+    return found
+
+
+# ---- looking ---------------------------------------------------------------------------------------------------------
+def test_what_was_set_aside_is_listed_and_shown_with_its_neighbours(kfm: Kfm, first: str) -> None:
+    (item,) = items(kfm)
+    assert (item["run_id"], item["kind"], item["count"], item["rules"], item["state"]) == (first, "rows", 1, {"type": 1}, "open")
+    said = kfm("quarantine", "show", first, "--json").json
+    (row,) = said["rows"]
+    assert (row["n"], row["line"], row["rule"], row["record"]) == (1, 4, "type", BAD)
+    assert (row["before"], row["after"]) == ("T2,2.5,2001-05-03", "T4,4.5,2001-05-05")
+    assert f"kfm quarantine fix {first} --row 1" in said["next"][0]
+    plain = kfm("quarantine", "show", first[:13]).out
+    assert f"> {BAD}" in plain and "height: " in plain
+    assert f"kfm quarantine show {first}" in kfm("run", TREES, "--force", "--reason", "again").out.replace(items(kfm)[0]["run_id"], first)
+
+
+def test_the_text_of_a_record_cannot_steer_a_terminal(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    up.files["/trees.csv"] = trees(bad="T3,\x1b[2Jtall,2001-05-03")
+    register(ws, up)
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    assert "\x1b" not in kfm("quarantine", "show", run).out
+
+
+# ---- fix and replay --------------------------------------------------------------------------------------------------
+def test_a_corrected_row_is_replayed_alone_and_becomes_official(kfm: Kfm, ws: Path, up: Upstream, first: str) -> None:
+    assert "T3" not in heights(kfm, ws)
+    assert fix(kfm, first, "height=3.5").code == 0
+    assert items(kfm)[0]["state"] == "fixed"
+    up.files.clear()  # upstream is not asked
+    done = replay(kfm, first)
+    assert (done["code"], done["records"], done["runs"][0]["state"]) == (0, 1, "COMMITTED")
+    assert heights(kfm, ws) == {f"T{n}": n + 0.5 for n in range(1, 11)}
+    made = books(ws, done["runs"][0]["run_id"])
+    assert made == {"read": 1, "written": 1, "unchanged": 0, "quarantined": 0, "dropped": {}}
+    assert not items(kfm)
+    assert {i["state"] for i in items(kfm, "--all")} == {"replayed"}
+    assert kfm("verify", TREES).code == 0
+    assert replay(kfm, first)["status"] == "already_official"
+
+
+def test_a_run_after_a_replay_has_nothing_to_do(kfm: Kfm, first: str) -> None:
+    fix(kfm, first, "height=3.5")
+    replay(kfm, first)
+    for _ in range(2):
+        outcome = kfm("run", TREES, "--json").json["runs"][0]
+        assert (outcome["state"], outcome["reason"]) == ("NOOP", "unchanged")
+
+
+def test_a_replay_gives_the_bytes_a_whole_run_would_give(kfm: Kfm, ws: Path, up: Upstream, first: str, tmp_path: Path) -> None:
+    fix(kfm, first, "height=3.5")
+    shutil.copytree(ws, tmp_path / "other")
+    replay(kfm, first)
+    assert main(["-w", str(tmp_path / "other"), "run", TREES]) == 0
+    (theirs,) = (p for p in (tmp_path / "other" / "data" / "processed" / TREES).rglob("*.parquet") if pq.read_metadata(p).num_rows == 10)
+    assert theirs.read_bytes() == official(kfm, ws).read_bytes()
+    receipt = max((ws / "receipts").rglob("*.json"), key=lambda p: p.name)
+    assert kfm("rebuild", str(receipt)).code == 0
+
+
+def test_the_same_record_is_corrected_when_upstream_publishes_it_again(kfm: Kfm, ws: Path, up: Upstream, first: str) -> None:
+    fix(kfm, first, "height=3.5")
+    replay(kfm, first)
+    up.files["/trees.csv"] = trees("T11,11.5,2001-06-01")
+    outcome = kfm("run", TREES, "--json").json["runs"][0]
+    assert (outcome["state"], outcome["quarantined"], outcome["rows_read"]) == ("COMMITTED", 0, 11)
+    assert heights(kfm, ws)["T3"] == 3.5
+    up.files["/trees.csv"] = trees(bad="T3,small,2001-05-03")
+    assert kfm("run", TREES, "--json").json["runs"][0]["quarantined"] == 1, "another record is another matter"
+
+
+def test_upstream_correcting_itself_is_believed(kfm: Kfm, ws: Path, up: Upstream, first: str) -> None:
+    fix(kfm, first, "height=3.5")
+    up.files["/trees.csv"] = trees(bad="T3,3.9,2001-05-03")
+    assert kfm("run", TREES).code == 0
+    assert heights(kfm, ws)["T3"] == 3.9
+    said = kfm("quarantine", "replay", first, "--json")
+    assert said.code == 3 and "kfm run" in said.json["remedy"], "the old capture does not come back"
+
+
+def test_a_later_correction_supersedes_and_nothing_is_overwritten(kfm: Kfm, ws: Path, first: str) -> None:
+    folder = ws / "data" / "work" / TREES / "quarantine" / first / "decisions"
+    fix(kfm, first, "height=3.1")
+    before = tree(folder)
+    assert fix(kfm, first, "height=3.1").json["status"] == "already_decided"
+    assert tree(folder) == before
+    decision = fix(kfm, first, "height=3.5").json["decision"]
+    assert decision["number"] == 2 and decision["records"][0].startswith("sha256:") and decision["by"] and decision["reason"]
+    assert before.items() <= tree(folder).items()
+    replay(kfm, first)
+    assert heights(kfm, ws)["T3"] == 3.5
+    fix(kfm, first, "height=3.6")
+    done = replay(kfm, first)
+    assert done["whole"] == "an earlier correction was replaced"
+    assert heights(kfm, ws) == {f"T{n}": 3.6 if n == 3 else n + 0.5 for n in range(1, 11)}
+
+
+def test_rows_that_stay_bad_are_set_aside_again_and_the_books_balance(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    up.files["/trees.csv"] = trees("T11", "T12,12.5,never")
+    register(ws, up)
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    fix(kfm, run, "height=3.5")
+    done = replay(kfm, run)
+    assert done["records"] == 3
+    replayed = done["runs"][0]["run_id"]
+    assert books(ws, replayed) == {"read": 3, "written": 1, "unchanged": 0, "quarantined": 2, "dropped": {}}
+    (left,) = items(kfm)
+    assert (left["run_id"], left["count"], left["state"]) == (replayed, 2, "open")
+    rows = kfm("quarantine", "show", replayed, "--json").json["rows"]
+    assert [(r["n"], r["line"], r["rule"], r["before"]) for r in rows] == [
+        (1, 12, "csv.columns", "T10,10.5,2001-05-02"),
+        (2, 13, "type", "T11"),
+    ]
+    assert fix(kfm, replayed, "height=11.5").code == 2, "a record that could not be read needs its key"
+    fix(kfm, replayed, "tree_id=T11", "height=11.5")
+    fix(kfm, replayed, "planted=", row=2)
+    assert replay(kfm, replayed)["code"] == 0
+    assert heights(kfm, ws) == {f"T{n}": n + 0.5 for n in range(1, 13)}
+    assert not items(kfm)
+    assert kfm("run", TREES, "--json").json["runs"][0]["state"] == "NOOP"
+
+
+@pytest.mark.parametrize(
+    ("sets", "word"),
+    [(("height=taller",), "height"), (("girth=3",), "no such column"), (("height",), "no column"), (("tree_id=",), "no value")],
+)
+def test_a_correction_is_judged_at_once(kfm: Kfm, ws: Path, first: str, sets: tuple[str, ...], word: str) -> None:
+    said = fix(kfm, first, *sets)
+    assert said.code == 2 and word in said.json["happened"]
+    assert not (ws / "data" / "work" / TREES / "quarantine" / first / "decisions").exists()
+
+
+def test_a_correction_may_not_take_the_place_of_another_record(kfm: Kfm, ws: Path, first: str) -> None:
+    fix(kfm, first, "height=99", "tree_id=T4")
+    done = replay(kfm, first)
+    assert (done["code"], done["runs"][0]["state"]) == (1, "FAILED")
+    assert heights(kfm, ws)["T4"] == 4.5
+    fix(kfm, first, "height=3.5")
+    assert replay(kfm, first)["code"] == 0
+    assert heights(kfm, ws)["T3"] == 3.5
+
+
+def test_without_a_business_key_the_rows_are_appended_once(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    up.files["/trees.csv"] = trees("T11,big,2001-06-01")
+    register(ws, up, "max_quarantined: 0.5\n")
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    fix(kfm, run, "height=3.5")
+    second = replay(kfm, run)["runs"][0]["run_id"]
+    fix(kfm, run, "height=11.5", row=2)
+    assert replay(kfm, run)["records"] == 1
+    assert heights(kfm, ws) == {f"T{n}": n + 0.5 for n in range(1, 12)}
+    assert second != run
+
+
+def test_geojson_and_inferred_columns_are_corrected_too(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    def feature(n: int, lat: float) -> dict[str, Any]:
+        return {
+            "type": "Feature",
+            "properties": {"tree_id": f"T{n}", "height": n + 0.5},
+            "geometry": {"type": "Point", "coordinates": [-98, lat]},
+        }
+
+    shapes = [feature(n, 99.0 if n == 2 else 38.0) for n in range(1, 5)]
+    up.files["/trees.geojson"] = json.dumps({"type": "FeatureCollection", "features": shapes}).encode()
+    (ws / "data" / "registry" / f"{TREES}.yml").write_text(
+        f"dataset_id: {TREES}\ntitle: Trees\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\nmax_quarantined: 0.5\n"
+        f"source: {{url: '{up.url}/trees.geojson', format: geojson}}\nbusiness_key: [tree_id]\n"
+    )
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    assert fix(kfm, run, 'geometry={"type": "Point", "coordinates": [-98, 999]}').code == 2
+    assert fix(kfm, run, 'geometry={"type": "Point", "coordinates": [-98, 39]}', "height=7").code == 0
+    done = replay(kfm, run)
+    assert (done["code"], done["records"]) == (0, 1)
+    assert heights(kfm, ws) == {"T1": 1.5, "T2": 7.0, "T3": 3.5, "T4": 4.5}
+    assert kfm("run", TREES, "--json").json["runs"][0]["state"] == "NOOP"
+
+
+def test_connector_code_sees_the_whole_capture_again(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    folder = ws / "scripts" / "connectors" / TREES
+    folder.mkdir(parents=True)
+    (folder / "connector.py").write_text("def transform(ctx, rows):\n    for row in rows:\n        yield row | {'height': row['height']}\n")
+    register(ws, up)
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    fix(kfm, run, "height=3.5")
+    done = replay(kfm, run)
+    assert (done["code"], done["whole"]) == (0, "connector code sees whole captures")
+    assert heights(kfm, ws)["T3"] == 3.5
+
+
+def test_a_rolled_back_content_is_not_replayed(kfm: Kfm, ws: Path, up: Upstream, first: str) -> None:
+    up.files["/trees.csv"] = trees("T11,11.5,2001-06-01")
+    second = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    kfm("rollback", TREES, "--reason", "wrong")
+    before = official(kfm, ws)
+    fix(kfm, second, "height=3.5")
+    done = replay(kfm, second)
+    assert done["runs"][0]["state"] == "NOOP" and "rolled back" in done["runs"][0]["reason"]
+    assert official(kfm, ws) == before
+
+
+# ---- crashes ---------------------------------------------------------------------------------------------------------
+def kill_replay(ws: Path, run: str, after: str) -> None:
+    """Replay until `after` has been yielded, then die without a word."""
+    workspace = open_workspace(ws)
+    with open_world(workspace) as world:
+        desk = Desk(world, TREES)
+        target, _ = desk.again(targets_of(workspace, TREES)[0], run)
+        assert target is not None
+        world.store.transaction(lambda tx: tx.jobs.put(TREES, "", "", forced=0, reason=""))
+        for done in update(world, target):
+            if done == after:
+                world.store.abandon()
+                return
+    raise AssertionError(f"{after} never came")
+
+
+POINTS = ["job and lease taken", "run claimed", "transform intended", "part stored", "part DONE", "assemble pinned", "proposal written"]
+OTHERS = [(word, after) for word in ("resume", "run") for after in ("run claimed", "part stored", "part DONE", "candidate written")]
+
+
+@pytest.mark.parametrize(("goes_on", "after"), [*(("replay", after) for after in POINTS), *OTHERS])
+def test_a_replay_killed_anywhere_is_finished_by_whatever_comes_next(kfm: Kfm, ws: Path, first: str, after: str, goes_on: str) -> None:
+    fix(kfm, first, "height=3.5")
+    kill_replay(ws, first, after)
+    said = kfm("quarantine", "replay", first) if goes_on == "replay" else kfm("resume") if goes_on == "resume" else kfm("run", TREES)
+    assert said.code == 0, said.err
+    assert heights(kfm, ws) == {f"T{n}": n + 0.5 for n in range(1, 11)}
+    assert kfm("run", TREES, "--json").json["runs"][0]["state"] == "NOOP"
+    assert len(list((ws / "data" / "catalog" / "channels" / TREES).iterdir())) == 2
+    assert kfm("verify", TREES).code == 0
+
+
+def test_records_are_merged_only_into_the_rest_of_their_own_capture(kfm: Kfm, ws: Path, up: Upstream, first: str) -> None:
+    """A rollback comes between the replayed records and the version they belong to."""
+    old = official(kfm, ws)
+    up.files["/trees.csv"] = trees("T11,11.5,2001-06-01")
+    second = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    fix(kfm, second, "height=3.5")
+    workspace = open_workspace(ws)
+    with open_world(workspace) as world:
+        target, _ = Desk(world, TREES).again(targets_of(workspace, TREES)[0], second)
+        assert target is not None
+        world.store.transaction(lambda tx: tx.jobs.put(TREES, "", "", forced=0, reason=""))
+        steps = update(world, target)
+        while next(steps) != "part DONE":
+            pass
+        rollback(world, TREES, None, "wrong")
+        outcome = drive(steps, lambda: None)
+        assert outcome is not None and outcome.state == "FAILED" and "changed while" in outcome.reason
+    assert official(kfm, ws) == old
+
+
+def test_the_rest_of_a_window_stays(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    rows = [f"T{n},{'tall' if n == 3 else n + 0.5},2001-05-0{n}T00:00:00Z" for n in range(1, 8)]
+    up.files["/trees.csv"] = ("tree_id,height,planted\n" + "\n".join(rows) + "\n").encode()
+    register(ws, up)
+    entry = ws / "data" / "registry" / f"{TREES}.yml"
+    entry.write_text(entry.read_text().replace("type: date", "type: timestamp").replace("format: csv", "format: csv, time_column: planted"))
+    kfm("run", TREES)
+    up.files["/trees.csv"] = up.files["/trees.csv"].replace(b"T4,4.5", b"T4,4.6")
+    run = kfm("run", TREES, "--json", "--since", "2001-05-02T00:00:00Z", "--until", "2001-05-06T00:00:00Z").json["runs"][0]
+    assert (run["state"], run["quarantined"]) == ("COMMITTED", 1)
+    fix(kfm, run["run_id"], "height=3.5")
+    done = replay(kfm, run["run_id"])
+    assert (done["code"], done["records"], done["runs"][0]["window"]) == (0, 1, "2001-05-02T00:00:00Z/2001-05-06T00:00:00Z")
+    assert heights(kfm, ws) == {f"T{n}": 4.6 if n == 4 else n + 0.5 for n in range(1, 8)}
+
+
+# ---- accept ----------------------------------------------------------------------------------------------------------
+def test_accepted_rows_stay_out_and_are_not_asked_about_again(kfm: Kfm, ws: Path, up: Upstream, first: str) -> None:
+    assert kfm("quarantine", "accept", first).code == 2, "a decision needs a reason"
+    assert kfm("quarantine", "accept", first, "--reason", "felled long ago").code == 0
+    assert not items(kfm)
+    assert items(kfm, "--all")[0]["state"] == "accepted"
+    up.files["/trees.csv"] = trees("T11,11.5,2001-06-01")
+    assert kfm("run", TREES, "--json").json["runs"][0]["quarantined"] == 1
+    assert not items(kfm), "the very same record was decided"
+    assert "T3" not in heights(kfm, ws)
+
+
+def test_accepting_takes_a_correction_back(kfm: Kfm, ws: Path, first: str) -> None:
+    fix(kfm, first, "height=3.5")
+    replay(kfm, first)
+    assert kfm("quarantine", "accept", first, "--row", "1", "--reason", "it was another tree").code == 0
+    assert kfm("run", TREES).code == 0
+    assert "T3" not in heights(kfm, ws)
+
+
+def test_a_capture_refused_by_its_share_keeps_its_rows_and_can_be_accepted(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    register(ws, up, "business_key: [tree_id]\n")
+    failed = kfm("run", TREES, "--json")
+    assert failed.code == 1
+    run = failed.json["runs"][0]["run_id"]
+    assert f"kfm quarantine show {run}" in failed.json["runs"][0]["remedy"]
+    (item,) = items(kfm)
+    assert (item["kind"], item["code"], item["count"], item["state"]) == ("capture", "quarantine.share", 1, "open")
+    (row,) = kfm("quarantine", "show", run, "--json").json["rows"]
+    assert (row["record"], row["after"]) == (BAD, "T4,4.5,2001-05-05")
+    assert kfm("quarantine", "replay", run).code == 2, "nothing is decided yet"
+    assert kfm("run", TREES).code == 1, "nor does a run take it"
+    assert kfm("quarantine", "accept", run, "--reason", "known gap").code == 0
+    up.files.clear()
+    done = replay(kfm, run)
+    assert (done["code"], done["runs"][0]["state"], done["runs"][0]["quarantined"]) == (0, "COMMITTED", 1)
+    assert len(heights(kfm, ws)) == 9
+    up.files["/trees.csv"] = trees()
+    assert kfm("run", TREES, "--json").json["runs"][0]["state"] == "NOOP"
+    up.files["/trees.csv"] = trees("T11,11.5,2001-06-01")
+    assert kfm("run", TREES).code == 1, "the share is lifted for that capture only"
+
+
+def test_corrections_can_bring_a_refused_capture_below_its_share(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    register(ws, up, "business_key: [tree_id]\n")
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    fix(kfm, run, "height=3.5")
+    done = replay(kfm, run)
+    assert (done["code"], done["whole"]) == (0, "nothing of this capture is official")
+    assert books(ws, done["runs"][0]["run_id"])["read"] == 10
+    assert len(heights(kfm, ws)) == 10
+
+
+def test_what_upstream_has_left_behind_is_not_brought_back(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    register(ws, up, "business_key: [tree_id]\n")
+    up.files["/trees.csv"] = good = trees(bad="T3,3.5,2001-05-03")
+    kfm("run", TREES)
+    up.files["/trees.csv"] = trees()
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    kfm("quarantine", "accept", run, "--reason", "known gap")
+    up.files["/trees.csv"] = good
+    assert kfm("run", TREES, "--json").json["runs"][0]["state"] == "NOOP"
+    assert kfm("quarantine", "replay", run).code == 3
+    assert not items(kfm)
+    assert heights(kfm, ws)["T3"] == 3.5
+
+
+def test_other_refusals_cannot_be_accepted(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    up.files["/trees.csv"] = trees("T4,5.5,2001-05-05")
+    register(ws, up)
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    said = kfm("quarantine", "accept", run, "--reason", "never mind", "--json")
+    assert said.code == 3 and "key.conflict" in said.json["happened"]
+    assert kfm("quarantine", "show", run, "--json").json["rows"][0]["record"] == BAD, "its bad rows are kept all the same"
+    assert not (ws / "data" / "work" / TREES / "quarantine" / run / "decisions").exists()
+
+
+def test_what_was_accepted_still_needs_its_approvals(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    register(ws, up, "business_key: [tree_id]\napprovals: 1\n")
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    kfm("quarantine", "accept", run, "--reason", "known gap")
+    assert replay(kfm, run)["code"] == 7
+
+
+# ---- private ---------------------------------------------------------------------------------------------------------
+def test_of_a_private_dataset_only_rules_and_counts_are_shown(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    register(ws, up, labels="restricted")
+    kfm("run", TREES)
+    run = kfm("quarantine", "list", TREES, "--json").json["items"][0]["run_id"]
+    for args in (("list",), ("show", run), ("show", run, "--row", "1"), ("list", "--json"), ("show", run, "--json")):
+        said = kfm("quarantine", *args)
+        assert said.code == 0 and "T3" not in said.out + said.err and "tall" not in said.out + said.err
+    assert kfm("quarantine", "show", run, "--json").json["rules"] == {"type": 1}
+    assert fix(kfm, run, "height=3.5").code == 3
+    assert kfm("quarantine", "accept", run, "--reason", "known gap").code == 0
+    decision = next((ws / "data" / "work" / TREES / "quarantine" / run / "decisions").iterdir()).read_text()
+    assert "sha256" not in decision
+    assert kfm("quarantine", "show", run, "--unseal", "--json").json["rows"][0]["record"] == BAD
+    (ws / "keys" / "data" / TREES).unlink()
+    assert kfm("quarantine", "show", run, "--unseal").code == 3
+    assert kfm("quarantine", "list", "--all", "--json").json["items"][0]["count"] is None
+
+
+def test_a_damaged_decision_is_no_decision(kfm: Kfm, ws: Path, first: str) -> None:
+    fix(kfm, first, "height=3.5")
+    file = ws / "data" / "work" / TREES / "quarantine" / first / "decisions" / "0001.json"
+    file.chmod(0o644)
+    file.write_text(file.read_text()[:-20])
+    assert kfm("run", TREES).code == 6
+    assert kfm("quarantine", "list").code == 6
+
+
+def test_a_replay_says_nothing_about_upstream(kfm: Kfm, ws: Path, first: str) -> None:
+    """When upstream was last asked stays what it was, so that a validator is not trusted longer for it."""
+
+    def look() -> tuple[str, str]:
+        with open_world(open_workspace(ws)) as world:
+            key = world.store.read(lambda tx: tx.index.head_key(TREES, "", ""))
+            return key.checked_at, key.full_check_at
+
+    before = look()
+    fix(kfm, first, "height=3.5")
+    run = replay(kfm, first)["runs"][0]["run_id"]
+    assert look() == before
+    with open_world(open_workspace(ws)) as world:
+        row: LedgerRow = world.store.read(lambda tx: tx.runs.get(run))
+    assert row.trigger_type == "quarantine"
