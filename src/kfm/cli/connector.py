@@ -1,0 +1,251 @@
+"""Make a connector that works, and check that connectors keep their contract.
+
+kfm connector new DATASET --file FILE.csv --licence SPDX          a CSV of yours: copied into the workspace, columns mapped
+kfm connector new DATASET --url URL [--kind KIND] [--file SAMPLE]  a file somewhere else, with a sample to map it by
+kfm connector check [DATASET…] [--golden]
+"""
+
+import csv
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import Parser, again, emit
+from kfm.cli.terminal import sign
+from kfm.config import check_source_url
+from kfm.connectors.kinds import KINDS
+from kfm.errors import UsageError
+from kfm.model.dataset import DatasetEntry
+from kfm.model.ids import check_dataset_id, check_id
+from kfm.model.mapping import column_names
+from kfm.wiring import Workspace, open_workspace
+
+__all__ = ["configure", "main"]
+
+SKELETON = Path("scripts", "connectors", "_templates", "dataset_connector_skeleton")
+SAMPLE_ROWS = 200
+_MOST = 8 << 20  # of a file, looked at for its columns
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("action", choices=("new", "check"))
+    parser.add_argument("dataset", nargs="*", metavar="DATASET", help="new: the id; check: default every connector")
+    parser.add_argument("--file", type=Path, metavar="FILE", help="new: a CSV to map; without --url it is the source, copied to inbox/")
+    parser.add_argument("--url", help="new: where the file is; {since}, {until} and {partition} are filled at run time")
+    parser.add_argument(
+        "--kind", choices=("http_file", *KINDS), help="new: the kind of source; default: delimited for a public --file, else http_file"
+    )
+    parser.add_argument("--format", help="new: what the bytes are; default: from the end of the file's name")
+    parser.add_argument("--title", help="new: default the id in words")
+    parser.add_argument("--licence", "--license", dest="licence", help="new: an SPDX id; without one nothing is published")
+    parser.add_argument("--sensitivity", default="public", choices=("public", "restricted", "sensitive-location", "aggregate-only"), help="new: default public")  # fmt: skip
+    parser.add_argument("--policy-label", default="", help="new: what policy reads; default public when the sensitivity is")
+    parser.add_argument("--key", action="append", default=[], metavar="COLUMN", help="new: a column of the business key; default: guessed")
+    parser.add_argument("--time-column", help="new: the column a window is cut by")
+    parser.add_argument("--encoding", help="new: of the file, when it is not UTF-8")
+    parser.add_argument("--force", action="store_true", help="new: add what is missing beside what is there; nothing is overwritten")
+    parser.add_argument("--golden", action="store_true", help="check: accept what the fixtures give now, as fixtures/expected.json")
+
+
+def main(args: Any) -> int:
+    workspace = open_workspace(args.workspace)
+    return _new(workspace, args) if args.action == "new" else _check(workspace, args)
+
+
+# ---- check -----------------------------------------------------------------------------------------------------------
+def _check(workspace: Workspace, args: Any) -> int:
+    from kfm.testing import RULES, check_connector, write_golden  # runs connector code: heavy
+
+    folder = workspace.path / "scripts" / "connectors"
+    names = args.dataset or sorted(p.name for p in folder.glob("*") if p.is_dir() and not p.name.startswith(("_", ".")))
+    if not names:
+        raise UsageError("There is no connector here.", expected="scripts/connectors/<dataset_id>", remedy="`kfm connector new` makes one.")
+    for name in names if args.golden else ():
+        workspace.require(name)
+        write_golden(workspace.path, name)
+    found = {name: check_connector(workspace.path, name) for name in names}
+    if args.json:
+        emit({"connectors": [{"dataset_id": n, "findings": [msgspec.to_builtins(f) for f in fs]} for n, fs in found.items()]})
+    else:
+        for name, findings in found.items():
+            broken = {f.rule for f in findings}
+            print(f"  {sign('REJECTED' if findings else 'PASS')} {name:<24} {len(RULES) - len(broken)} of {len(RULES)} rules kept")
+            for f in findings:
+                print(f"      {f.rule}: {f.what}\n        {f.remedy}")
+    return int(any(found.values()))
+
+
+# ---- new -------------------------------------------------------------------------------------------------------------
+def _new(workspace: Workspace, args: Any) -> int:
+    if len(args.dataset) != 1 or not (args.url or args.file):
+        raise UsageError(
+            "A connector needs an id and a source.", expected="kfm connector new DATASET --file FILE or --url URL", remedy="Name both."
+        )
+    name = check_dataset_id(args.dataset[0])
+    folder = workspace.path / "scripts" / "connectors" / name
+    if not args.force and (folder.exists() or workspace.entry(name) is not None):
+        raise UsageError(f"{name} is there already.", expected="a new id", remedy="--force adds what is missing and overwrites nothing.")
+    files, entry = _drawn(name, args)
+    entry = entry if workspace.entry(name) is None else {}
+    if entry:
+        msgspec.convert(entry, DatasetEntry)
+        files[Path("data", "registry", f"{name}.yml")] = msgspec.yaml.encode(entry, order=None)
+    made = [str(path) for path, content in files.items() if _created(workspace.path / path, content)]
+    findings = _accept(workspace, name) if any(p.parent.name == "fixtures" for p in files) else []
+    missing = [k for k in ("licence", "policy_label") if not getattr(workspace.require(name), k)]
+    if args.json:
+        emit(
+            {
+                "status": "made",
+                "dataset_id": name,
+                "files": made,
+                "missing": missing,
+                "findings": [msgspec.to_builtins(f) for f in findings],
+            }
+        )
+        return 1 if findings else 0
+    for path in made:
+        print(f"  + {path}")
+    for f in findings:
+        print(f"  {sign('REJECTED')} {f.rule}: {f.what}\n      {f.remedy}")
+    registered = workspace.require(name)
+    print(
+        f"\n{name} is labelled {registered.sensitivity}; its key is {', '.join(registered.business_key) or 'none'}: correct data/registry/{name}.yml if that is wrong."
+    )
+    if missing:
+        print(f"Nothing is published without {', '.join(missing)}: add {'it' if len(missing) == 1 else 'them'} there.")
+    print(f"\nNext  {again(args, f'connector check {name}')}\n      {again(args, f'run {name}')}")
+    return 1 if findings else 0
+
+
+def _created(path: Path, content: bytes) -> bool:
+    """Write a file that is not there yet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("xb") as file:
+            file.write(content)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _accept(workspace: Workspace, name: str) -> list[Any]:
+    from kfm.testing import check_connector, write_golden
+
+    if not (workspace.path / "scripts" / "connectors" / name / "fixtures" / "expected.json").exists():
+        try:
+            write_golden(workspace.path, name)
+        except Exception:  # the check says why, rule by rule
+            pass
+    return check_connector(workspace.path, name)
+
+
+def _drawn(name: str, args: Any) -> tuple[dict[Path, bytes], dict[str, Any]]:
+    """Every file of the new connector, and its registry entry."""
+    folder = Path("scripts", "connectors", name)
+    kind = args.kind or ("delimited" if args.file and args.sensitivity == "public" else "http_file")
+    source: dict[str, Any] = {"kind": kind, "url": args.url or "", "format": args.format or _ending(args, kind)}
+    entry: dict[str, Any] = {"dataset_id": name, "title": args.title or name.replace("_", " ").capitalize()}
+    entry |= {"licence": args.licence} if args.licence else {}
+    label = args.policy_label or ("public" if args.sensitivity == "public" else "")
+    entry |= {"sensitivity": args.sensitivity} | ({"policy_label": label} if label else {})
+    source |= {k: v for k, v in (("time_column", args.time_column), ("encoding", args.encoding)) if v}
+    entry |= {"source": source, "business_key": list(args.key)}
+    files: dict[Path, bytes] = {}
+    if args.file:
+        whole = _read(args.file)
+        plain = check_id(re.sub(r"[^A-Za-z0-9._-]+", "-", args.file.name), "file name")
+        if not args.url:
+            source["url"] = f"file:///inbox/{name}/{plain}"
+            files[Path("inbox", name, plain)] = whole
+        table = _Table(whole, args)
+        columns = list(table.names.values()) if kind == "delimited" else list(table.names)
+        unknown = [c for c in (*args.key, args.time_column) if c and c not in columns]
+        if unknown:
+            raise UsageError(f"{args.file.name} has no column {unknown[0]}.", expected=f"one of {', '.join(columns)}", remedy="Correct it.")
+        if args.sensitivity == "public":  # a slice of what is not is for its author to make up
+            files[folder / "fixtures" / plain] = table.sample
+        if kind == "delimited":
+            entry |= {"schema": table.schema(), "business_key": list(args.key) or table.key}
+            files[folder / "mapping.yml"] = table.mapping()
+    check_source_url(source["url"], "--url")
+    for path in sorted((Path(__file__).parents[1] / "template" / SKELETON).rglob("*")):
+        relative = path.relative_to(Path(__file__).parents[1] / "template" / SKELETON)
+        left_out = (relative.name == "mapping.yml" and kind != "delimited") or relative.name == ".gitkeep"
+        if path.is_file() and "__pycache__" not in relative.parts and not left_out:
+            text = path.read_text().replace("dataset_connector_skeleton", name)
+            text = text.replace("__URL__", source["url"]).replace("__FORMAT__", source["format"] or KINDS[kind].format)
+            files.setdefault(folder / relative, text.encode())
+    return files, entry
+
+
+def _ending(args: Any, kind: str) -> str:
+    end = str(args.file.name if args.file else args.url.split("?")[0]).rpartition(".")[2].lower()
+    if kind in KINDS:
+        return end if end in KINDS[kind].formats else KINDS[kind].format
+    if end not in ("csv", "json", "geojson"):
+        raise UsageError("The address does not say which format the file has.", expected="--format csv, json or geojson", remedy="Name it.")
+    return end
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path.name} cannot be read: {error.strerror}.", expected="a file", remedy="Check the path.") from error
+
+
+class _Table:
+    """A CSV somebody brings: its columns with the types their values have, and its first rows."""
+
+    def __init__(self, whole: bytes, args: Any) -> None:
+        self._encoding = args.encoding
+        try:
+            text = whole[:_MOST].decode(args.encoding or "utf-8-sig", "strict" if len(whole) <= _MOST else "ignore")
+        except (UnicodeDecodeError, LookupError) as error:
+            raise UsageError(f"{args.file.name} is not {args.encoding or 'UTF-8'}.", expected="its encoding", remedy="Name it: --encoding cp1252, for one.") from error  # fmt: skip
+        head = text.split("\n", 1)[0]
+        self.delimiter = max(",;\t|", key=head.count)
+        lines = io.StringIO(text, newline="")
+        reader = csv.reader(lines, delimiter=self.delimiter)
+        rows = [row for row, _ in zip(reader, range(SAMPLE_ROWS + 1)) if row]
+        if len(rows) < 2 or len({h.strip() for h in rows[0]}) < len(rows[0]):
+            raise UsageError(f"{args.file.name} has no header with a row below it, or a name twice.", expected="a CSV with a header", remedy="Correct the file.")  # fmt: skip
+        self.sample = "".join(text.splitlines(keepends=True)[: reader.line_num]).encode(args.encoding or "utf-8")
+        self.names = column_names(rows[0])  # header -> column
+        self._cells = {h: [row[i] for row in rows[1:] if i < len(row)] for i, h in enumerate(rows[0])}
+        self.types = {h: self._type(h, args.key) for h in rows[0]}
+
+    def _type(self, header: str, key: list[str]) -> str:
+        from kfm.connectors.values import cells_kind, join_kinds  # heavy
+
+        held = [c.strip() for c in self._cells[header] if c.strip()]
+        found = join_kinds(cells_kind(self.names[header], held, is_key=False)) if held else "string"
+        sure = ("timestamp", "date") if self.names[header] in key else ("integer", "number", "boolean", "timestamp", "date")
+        return found if found in sure else "string"
+
+    @property
+    def key(self) -> list[str]:
+        """The first column that has another value in every row, as far as that can be seen here."""
+        for header, cells in self._cells.items():
+            if (
+                len({c.strip() for c in cells}) == len(cells)
+                and all(c.strip() for c in cells)
+                and self.types[header] in ("string", "integer")
+            ):
+                return [self.names[header]]
+        return []
+
+    def schema(self) -> list[dict[str, str]]:
+        return [{"name": name, "type": self.types[header]} for header, name in self.names.items()]
+
+    def mapping(self) -> bytes:
+        lines = ["# Which column of the file becomes which column of the dataset; types were guessed from its first rows. data/registry",
+                 "# repeats them as `schema`. Coordinates of a known system: add crs, x and y. Units: unit, and source_unit to convert."]  # fmt: skip
+        lines += [f"encoding: {self._encoding}"] if self._encoding else []
+        lines += [f"delimiter: {msgspec.json.encode(self.delimiter).decode()}", "columns:"]
+        quoted = [(msgspec.json.encode(h).decode(), name, self.types[h]) for h, name in self.names.items()]
+        return "\n".join([*lines, *(f"  - {{from: {h}, to: {name}, type: {kind}}}" for h, name, kind in quoted), ""]).encode()
