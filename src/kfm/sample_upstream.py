@@ -617,13 +617,38 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(self._read_answer())
 
     def do_POST(self) -> None:
+        found = self._kansas()
+        if found is not None:
+            return self._send(found)
         if urlsplit(self.path).path != "/_control":
             self.close_connection = True  # the body stays unread
             return self._send(_problem(404, "Only /_control takes a POST."))
         return self._send(self._control())
 
+    def _kansas(self) -> _Answer | None:
+        """The invented answer of an agency, when the request was meant for one."""
+        from kfm.sample_kansas import HOSTS, answer
+
+        host = (self.headers.get("Host") or "").partition(":")[0]
+        if host not in HOSTS:
+            return None
+        length = self.headers.get("Content-Length") or "0"
+        body = self.rfile.read(int(length)) if length.isdigit() and int(length) <= _LONGEST_ORDER else b""
+        target = urlsplit(self.path)
+        found = answer(host, target.path, target.query, body)
+        if found is None:
+            return _problem(404, "The sample has no such page.")
+        request = _Request(self.command, target.path, target.query, {k.title(): v for k, v in self.headers.items()})
+        etag = {"ETag": f'"{hashlib.sha256(found[2]).hexdigest()[:32]}"'}
+        if _unchanged(request.headers, etag):
+            return _Answer(304, tuple(etag.items()), b"")
+        return _Answer(found[0], (("Content-Type", found[1]), *etag.items()), found[2])
+
     def _read_answer(self) -> _Answer:
         shared, target = self.server.shared, urlsplit(self.path)
+        found = self._kansas()
+        if found is not None:
+            return found
         if target.path == "/":
             return _json(200, describe(shared.url))
         if target.path == "/_control":

@@ -13,11 +13,14 @@ from kfm.errors import UsageError
 __all__ = ["configure", "main", "make_workspace"]
 
 TEMPLATE = Path(__file__).parents[1] / "template"
+# In a wheel beside the package, in a checkout at its root.
+KANSAS = next((p for p in (Path(__file__).parents[1] / "kansas", Path(__file__).parents[3] / "kansas") if p.is_dir()), None)
 
 
 def configure(parser: Parser) -> None:
     parser.add_argument("dir", nargs="?", type=Path, default=None, metavar="DIR", help="the folder; default: here")
     parser.add_argument("--sample", action="store_true", help="register the three sample datasets too")
+    parser.add_argument("--kansas", action="store_true", help="begin with the Kansas workspace: twelve streams with live addresses")
     parser.add_argument("--allow-loopback", action="store_true", help="let datasets be fetched from this machine (tests, local mirrors)")
 
 
@@ -41,6 +44,14 @@ def make_workspace(folder: Path, *, sample: bool, allow_loopback: bool = False, 
     return keyid
 
 
+def _copy_kansas(folder: Path) -> None:
+    """The registry and the connectors of the shipped workspace; what runs left there stays there."""
+    assert KANSAS is not None
+    for path in (KANSAS / "kfm.yml", KANSAS / "README.md", *(KANSAS / "data" / "registry").rglob("*"), *(KANSAS / "scripts").rglob("*")):
+        if path.is_file():
+            _copy(path, folder / path.relative_to(KANSAS))
+
+
 def _copy(source: Path, target: Path) -> None:
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -52,6 +63,8 @@ def main(args: Any) -> int:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder.name} is a file.", expected="a folder, or none yet", remedy="Choose another name.")
     known = (folder / "kfm.yml").is_file()
+    if args.kansas:
+        _copy_kansas(folder)
     keyid = make_workspace(folder, sample=args.sample, allow_loopback=args.allow_loopback)
     status = "already_initialised" if known and keyid is None else "initialised"
     if args.json:
@@ -59,6 +72,10 @@ def main(args: Any) -> int:
         return 0
     where = args.dir or args.workspace or "."
     print(f"{'Nothing to do: ' if status != 'initialised' else ''}{where} is a workspace" + (f", key {keyid[:8]}…" if keyid else ""))
-    rest = "run --all --upstream sample" if args.sample else "dataset new my_dataset --url https://…"
+    rest = (
+        "run --all --upstream sample"
+        if args.sample or (folder / "data" / "registry" / "ks_counties.yml").exists()
+        else "dataset new my_dataset --url https://…"
+    )
     print(f"\nNext  {program()} -w {shlex.quote(str(where))} {rest}")
     return 0

@@ -1,0 +1,138 @@
+"""`kfm discover`: what is new or changed becomes a draft, once; nothing is published by it."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SHARED, Said, tree
+from tests.integration.upstream import Upstream
+
+Kfm = Callable[..., Said]
+
+
+@pytest.fixture
+def up() -> Iterator[Upstream]:
+    with Upstream() as server:
+        yield server
+
+
+@pytest.fixture
+def catalogue(ws: Path, up: Upstream) -> Callable[[str, object], None]:
+    """Name one catalogue in kfm.yml, with this content."""
+
+    def name(kind: str, document: object) -> None:
+        up.files["/catalogue.json"] = json.dumps(document).encode()
+        plain = (ws / "kfm.yml").read_text().partition("catalogues:")[0]
+        (ws / "kfm.yml").write_text(plain + f"catalogues:\n  - {{url: '{up.url}/catalogue.json', kind: {kind}}}\n")
+
+    return name
+
+
+DATA_JSON = {
+    "dataset": [
+        {
+            "title": "Water Rights",
+            "description": "Rights to use water.",
+            "license": "https://creativecommons.org/publicdomain/zero/1.0/",
+            "distribution": [
+                {"downloadURL": "rights.csv", "mediaType": "text/csv"},
+                {"downloadURL": "rights.pdf", "mediaType": "application/pdf"},
+            ],
+        },
+        {"title": "Fish", "distribution": [{"downloadURL": "https://fish.example/fish.geojson", "mediaType": "application/geo+json"}]},
+    ]
+}
+
+
+def test_a_catalogue_gives_one_draft_per_resource_however_often_it_is_read(kfm: Kfm, ws: Path, catalogue: Callable[..., None]) -> None:
+    catalogue("dcat", DATA_JSON)
+    first = kfm("discover", "--catalogues", "--json")
+    assert first.code == 0
+    assert [(d["dataset_id"], d["licence"], d["new"]) for d in first.json["drafts"]] == [
+        ("found_water_rights", "CC0-1.0", True),
+        ("found_fish", None, True),
+    ]
+    before = tree(ws / "data")
+    second = kfm("discover", "--catalogues", "--json")
+    assert [d["new"] for d in second.json["drafts"]] == [False, False]
+    assert tree(ws / "data") == before
+    assert not (ws / "data" / "processed").exists() or not list((ws / "data" / "processed").iterdir())
+
+
+def test_the_catalog_record_of_a_draft_says_that_it_is_one(kfm: Kfm, ws: Path, catalogue: Callable[..., None]) -> None:
+    catalogue("dcat", DATA_JSON)
+    path = kfm("discover", "--catalogues", "--json").json["drafts"][0]["path"]
+    record = json.loads((ws / "data" / path / "dcat.json").read_text())
+    assert (record["@type"], record["adms:status"], record["dct:title"]) == ("dcat:Dataset", "draft", "Water Rights")
+
+
+def test_an_adopted_draft_is_registered_and_still_needs_its_labels(
+    kfm: Kfm, ws: Path, up: Upstream, catalogue: Callable[..., None]
+) -> None:
+    catalogue("dcat", DATA_JSON)
+    up.files["/rights.csv"] = b"id,acres\na,1\nb,2\n"
+    kfm("discover", "--catalogues")
+    assert kfm("discover", "--adopt", "found_water_rights").code == 0
+    assert kfm("discover", "--adopt", "found_water_rights").code == 2
+    said = kfm("run", "found_water_rights", "--json")
+    assert (said.code, said.json["runs"][0]["state"]) == (3, "REJECTED")
+    assert {r["code"] for r in said.json["runs"][0]["reasons"]} >= {"labels.sensitivity", "labels.policy"}
+    assert [d["dataset_id"] for d in kfm("discover", "--catalogues", "--json").json["drafts"]] == ["found_fish"]
+
+
+def test_a_changed_dataset_becomes_one_proposal_and_nothing_official(kfm: Kfm, ws: Path) -> None:
+    first = kfm("discover", "ks_earthquakes", "--upstream", "sample", "--json")
+    assert (first.code, first.json["datasets"][0]["state"]) == (0, "PROPOSED")
+    second = kfm("discover", "ks_earthquakes", "--upstream", "sample", "--json")
+    assert (second.code, second.json["datasets"][0]["state"]) == (0, "NOOP")
+    assert len(list((ws / "data" / "work" / "ks_earthquakes" / "proposals").iterdir())) == 1
+    assert not list((ws / "data" / "catalog" / "channels").glob("ks_earthquakes/*"))
+    proposal = next((ws / "data" / "work" / "ks_earthquakes" / "proposals").iterdir())
+    assert {"dcat.json", "stac.json", "prov.json"} <= {p.name for p in proposal.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "document"),
+    [
+        ("dcat", {"dataset": []}),
+        ("stac", {"links": []}),
+        ("arcgis", []),
+        ("dcat", "<html>"),
+        ("stac", {"links": "x", "collections": [1, None]}),
+    ],
+)
+def test_what_is_no_catalogue_is_refused_and_drafts_nothing(
+    kfm: Kfm, ws: Path, catalogue: Callable[..., None], kind: str, document: object
+) -> None:
+    catalogue(kind, document)
+    said = kfm("discover", "--catalogues", "--json")
+    assert (said.code, said.json["drafts"]) == (1, [])
+    assert "kfm.yml" in said.err
+    assert not (ws / "data" / "work" / "_discovered").exists()
+
+
+def test_a_catalogue_on_another_network_is_not_asked(kfm: Kfm, ws: Path) -> None:
+    (ws / "kfm.yml").write_text((ws / "kfm.yml").read_text() + "catalogues: [{url: 'http://169.254.169.254/latest', kind: dcat}]\n")
+    assert kfm("discover", "--catalogues", "--json").code == 3
+
+
+def test_an_arcgis_service_offers_its_layers(kfm: Kfm, catalogue: Callable[..., None]) -> None:
+    catalogue("arcgis", {"layers": [{"id": 0, "name": "Wells"}, {"id": 3, "name": "Roads"}]})
+    drafts = kfm("discover", "--catalogues", "--json").json["drafts"]
+    assert [(d["dataset_id"], d["source_url"].rpartition("/")[2], d["licence"]) for d in drafts] == [
+        ("found_wells", "0", None),
+        ("found_roads", "3", None),
+    ]
+
+
+@pytest.mark.needs_shared
+@pytest.mark.skipif(not SHARED.exists(), reason="not run: the recordings are not beside this repository")
+def test_the_recorded_landing_page_of_a_stac_api_offers_its_collections(kfm: Kfm, catalogue: Callable[..., None]) -> None:
+    landing = json.loads((SHARED / "data" / "stac" / "api" / "planetary-computer.landing.json").read_text())
+    children = [link for link in landing["links"] if link["rel"] == "child"]
+    catalogue("stac", landing)
+    drafts = kfm("discover", "--catalogues", "--json").json["drafts"]
+    assert len(drafts) == len(children) > 100
+    assert "found_naip" in {d["dataset_id"] for d in drafts}

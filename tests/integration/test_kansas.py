@@ -1,0 +1,141 @@
+"""The shipped Kansas workspace: every stream runs on invented answers, and the two that must not be published are not."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kfm.cli import main
+from kfm.config import load_dataset, registered
+from kfm.sample_kansas import answer
+from kfm.sample_upstream import SampleUpstream
+from tests.conftest import Said
+
+KANSAS = Path(__file__).parents[2] / "kansas"
+NAMES = registered(KANSAS)
+
+
+@pytest.fixture(scope="module")
+def kansas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kansas") / "ws"
+    assert main(["init", str(folder), "--kansas"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def outcomes(kansas: Path) -> dict[str, dict[str, Any]]:
+    """Everything run once against the sample upstream."""
+    import contextlib
+    import io
+    import os
+
+    with SampleUpstream() as sample:
+        os.environ["KFM_SAMPLE_UPSTREAM"] = sample.url
+        try:
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                code = main(["-w", str(kansas), "run", "--all", "--upstream", "sample", "--json"])
+        finally:
+            del os.environ["KFM_SAMPLE_UPSTREAM"]
+    assert code == 7  # the highest: one stream waits for a person
+    return {r["dataset_id"]: r for r in json.loads(out.getvalue())["runs"]}
+
+
+@pytest.fixture
+def call(kansas: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    def call(*args: str) -> Said:
+        capsys.readouterr()
+        code = main(["-w", str(kansas), *args])
+        said = capsys.readouterr()
+        return Said(code, said.out, said.err)
+
+    return call
+
+
+def table(kansas: Path, outcome: dict[str, Any]) -> Any:
+    name = outcome["dataset_id"]
+    return pq.read_table(kansas / "data" / "processed" / name / outcome["version_id"] / f"{name}.parquet")
+
+
+def test_at_least_eight_streams_are_registered_with_live_addresses() -> None:
+    entries = [load_dataset(KANSAS, name) for name in NAMES]
+    assert len(entries) >= 8
+    assert all(e is not None and e.source.url.startswith(("https://", "http://")) and ".example" not in e.source.url for e in entries)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("ks_oil_wells", "ks_radiocarbon")])
+def test_a_public_stream_becomes_official(name: str, outcomes: dict[str, dict[str, Any]]) -> None:
+    assert (outcomes[name]["state"], outcomes[name]["exit_code"], outcomes[name]["generation"]) == ("COMMITTED", 0, 1)
+    assert outcomes[name]["rows_written"] > 0
+
+
+def test_the_stream_without_a_licence_is_denied(outcomes: dict[str, dict[str, Any]], kansas: Path) -> None:
+    assert (outcomes["ks_oil_wells"]["state"], outcomes["ks_oil_wells"]["exit_code"]) == ("REJECTED", 3)
+    assert [r["code"] for r in outcomes["ks_oil_wells"]["reasons"]] == ["licence.missing"]
+    assert not (kansas / "data" / "processed" / "ks_oil_wells").exists()
+    assert list((kansas / "data" / "raw" / "ks_oil_wells" / "captures").iterdir()), "its bytes are kept"
+
+
+def test_the_sensitive_stream_waits_for_a_person_and_shows_no_site(outcomes: dict[str, dict[str, Any]], kansas: Path) -> None:
+    assert (outcomes["ks_radiocarbon"]["state"], outcomes["ks_radiocarbon"]["exit_code"]) == ("PROPOSED", 7)
+    assert not (kansas / "data" / "processed" / "ks_radiocarbon").exists()
+    for path in (kansas / "data").rglob("*"):
+        if path.is_file() and "ks_radiocarbon" in str(path):
+            assert b"14XX0" not in path.read_bytes(), path
+
+
+def test_earthquakes_are_told_from_arkansas_by_place(outcomes: dict[str, dict[str, Any]], kansas: Path) -> None:
+    places = table(kansas, outcomes["ks_earthquakes"])["place"].to_pylist()
+    assert places == ["Sample, Kansas"] * 6  # 3 in Arkansas and 12 in Alaska were dropped by rule
+
+
+def test_alerts_without_an_outline_get_that_of_their_counties(outcomes: dict[str, dict[str, Any]], kansas: Path) -> None:
+    found = table(kansas, outcomes["ks_weather_alerts"])
+    assert sorted(found["geometry_source"].to_pylist()) == ["counties", "polygon"]
+    assert found["geometry"].null_count == 0
+
+
+def test_the_counties_are_105_and_nobody_elses(outcomes: dict[str, dict[str, Any]], kansas: Path) -> None:
+    assert table(kansas, outcomes["ks_counties"]).num_rows == 105
+
+
+def test_the_raster_stream_has_a_cog_beside_its_index(outcomes: dict[str, dict[str, Any]], kansas: Path) -> None:
+    import rasterio
+
+    outcome = outcomes["ks_temperature_analysis"]
+    folder = kansas / "data" / "processed" / "ks_temperature_analysis" / outcome["version_id"]
+    asset = table(kansas, outcome)["asset"][0].as_py()
+    assert (folder / asset).is_file() and f"  {asset}\n" in (folder / "checksums.sha256").read_text()
+    with rasterio.open(folder / asset) as cog:
+        assert (cog.width, cog.height, cog.count) == (33, 17, 1)
+    assert asset in (folder / "stac.json").read_text()
+
+
+def test_a_second_run_changes_nothing(
+    outcomes: dict[str, dict[str, Any]], call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SampleUpstream() as sample:
+        monkeypatch.setenv("KFM_SAMPLE_UPSTREAM", sample.url)
+        names = ["ks_weather_daily", "ks_earthquakes", "ks_weather_alerts", "ks_counties", "ks_stream_gauges", "ks_temperature_analysis"]
+        said = call("run", *names, "--upstream", "sample", "--json")
+        daily = [path for _, path, _ in sample.requests if path.endswith(".dly")]
+    assert [r["state"] for r in said.json["runs"]] == ["NOOP"] * len(names)
+    assert daily == [], "the version stamp alone said that nothing changed"
+
+
+def test_every_version_verifies(outcomes: dict[str, dict[str, Any]], call: Callable[..., Said]) -> None:
+    assert call("verify").code == 0
+
+
+def test_every_connector_keeps_its_contract_on_its_synthetic_fixtures(kansas: Path, call: Callable[..., Said]) -> None:
+    said = call("connector", "check", "--json")
+    assert said.code == 0, said.out
+    assert {p.name for p in (kansas / "scripts" / "connectors").iterdir() if not p.name.startswith(("_", "R"))} == set(NAMES)
+
+
+def test_fixtures_are_what_the_sample_upstream_makes() -> None:
+    folder = KANSAS / "scripts" / "connectors"
+    assert (folder / "ks_counties" / "fixtures" / "source.zip").read_bytes() == answer("www2.census.gov", "/x", "")[2]  # type: ignore[index]
+    assert (folder / "ks_earthquakes" / "fixtures" / "source.geojson").read_bytes() == answer("earthquake.usgs.gov", "/x", "")[2]  # type: ignore[index]
