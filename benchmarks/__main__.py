@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
-from benchmarks import canonical_json, geojson, peers, start, steps, storing
+from benchmarks import canonical_json, geojson, peers, start, stations, steps, storing
 from benchmarks.measure import LOWER, Result, failed, load, merge, save, write_table
 
 __all__ = ["MEASUREMENTS", "main"]
@@ -25,6 +25,7 @@ MEASUREMENTS: dict[Measure, dict[str, float]] = {  # what is measured together, 
     storing.two_thousand_files: {"store 2,000 × 50 KB": 2.5},
     canonical_json.canonical_json: {"canonical JSON 1 MB": 2.5},
     geojson.geojson: {"GeoJSON 100 MB": 1 / 1.5},
+    stations.sixty_stations: {"GHCN 60 stations": 1 / 1.5},
     geojson.memory: {"GeoJSON memory": geojson.FLAT},
 }
 ROWS = [row for rows in MEASUREMENTS.values() for row in rows]
