@@ -99,7 +99,7 @@ def test_a_refusal_in_the_middle_keeps_what_came_before_it(kfm: Kfm, ws: Path, u
     assert (said.code, outcome["state"], outcome["reason"]) == (1, "FAILED", "It is a web page.")
     assert any(p.read_bytes() == b"<html>so sorry</html>" for p in (ws / "data" / "raw" / "asked" / "captures").rglob("page-1.csv"))
     assert kfm("status", "--json").json["datasets"][0]["dataset_id"] == "asked"
-    assert kfm("get", "asked", "--json").json["version_id"] == good
+    assert kfm("get", "asked", "-o", str(ws / "out"), "--json").json["version_id"] == good
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ class _Merge:
         self._used = np.zeros(fresh.num_rows, bool)
         self.unchanged = self.removed = 0
         rules = _rules(job, schema)
-        self._stale = self._older(rules.get("revision"))
+        self._stale = self._older(rules.get("revision"), [n for rule, n in rules.items() if rule == "state" and n in base.schema_arrow.names])
         self._tombs = _Tombstones(job, rules, fresh, self._stale) if "state" in rules else None
 
     def rows(self) -> "Iterator[pa.RecordBatch]":
@@ -156,17 +156,23 @@ class _Merge:
         at = pc.index_in(keys, value_set=self._keys)
         return np.asarray(at.is_valid()), at.fill_null(0).to_numpy()
 
-    def _older(self, revision: str | None) -> Any:
-        """Which rows of the part are older than the base's row of that key: a stale answer, which must not undo a newer one."""
+    def _older(self, revision: str | None, state: list[str]) -> Any:
+        """Which rows of the part are older than the base's row of that key: a stale answer, which must not undo a newer one.
+
+        When some are, the answer is old as a whole: what it still has of merged and deleted rows does not bring them back either.
+        """
         stale = np.zeros(self._fresh.num_rows, bool)
         if revision is None or revision not in self._base.schema_arrow.names or not len(stale):
             return stale
-        for raw in self._base.iter_batches(batch_size=65_536, columns=[*self._job.business_key, revision]):
+        buried = stale.copy()  # rows that are back although the base has them as merged or deleted, by no newer word
+        for raw in self._base.iter_batches(batch_size=65_536, columns=list({*self._job.business_key, revision, *state})):
             table = pa.Table.from_batches([raw])
             hit, where = self._find(_keys(table, self._job.business_key))
-            newer = pc.greater(table.column(revision), self._fresh.column(revision).take(pa.array(where))).fill_null(False)
-            stale[where[hit & np.asarray(newer)]] = True
-        return stale
+            held, given = table.column(revision), self._fresh.column(revision).take(pa.array(where))
+            stale[where[hit & np.asarray(pc.greater(held, given).fill_null(False))]] = True
+            gone = [np.asarray(pc.not_equal(table.column(n), "active").fill_null(False)) for n in state]
+            buried[where[hit & np.asarray(pc.equal(held, given).fill_null(False)) & np.any(gone, axis=0)]] = True
+        return stale | buried if stale.any() else stale
 
     def _equal(self, table: "pa.Table", where: Any, hit: Any) -> int:
         if not hit.any():
