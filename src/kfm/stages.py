@@ -35,9 +35,11 @@ from kfm.model.ledger import LedgerRow
 from kfm.model.window import bounds, seconds
 from kfm.projection import project
 from kfm.receipts import pretty
+from kfm.targets import resumed_target, targets_of
 from kfm.update import part_folder
 from kfm.wal import fold
-from kfm.wiring import Workspace, open_workspace, open_world, resumed_target, targets_of
+from kfm.wiring import open_world
+from kfm.workspace import Workspace, open_workspace
 from kfm.world import Outcome, Target, World
 from kfm.zones.local import LocalZone
 from kfm.zones.mapped import MappedZone

@@ -26,8 +26,9 @@ from kfm.model.dataset import DatasetEntry
 from kfm.model.ids import check_dataset_id
 from kfm.model.window import bounds
 from kfm.stages import STAGES, flags_table, parser_of
+from kfm.targets import targets_of
 from kfm.update import transform_job
-from kfm.wiring import open_workspace, targets_of
+from kfm.workspace import open_workspace
 from kfm.world import Target
 from kfm.zones.base import hash_file
 

@@ -8,7 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm.inline import stop_run
-from kfm.wiring import open_workspace, open_world, targets_of
+from kfm.targets import targets_of
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from tests.conftest import Said
 from tests.integration.upstream import Upstream
 

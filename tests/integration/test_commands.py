@@ -12,8 +12,10 @@ from kfm.diff.tables import diff_files
 from kfm.errors import UsageError
 from kfm.ref import proposal_number
 from kfm.sample_upstream import SampleUpstream
+from kfm.targets import targets_of
 from kfm.update import update
-from kfm.wiring import open_workspace, open_world, targets_of
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from tests.conftest import Said, tree
 from tests.integration.upstream import Upstream
 

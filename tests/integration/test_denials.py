@@ -12,7 +12,8 @@ from kfm.attest import KeyFolder
 from kfm.cli import COMMANDS
 from kfm.proposal import run_of, sign_off
 from kfm.sample_upstream import SampleUpstream
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from tests.conftest import Said, tree
 from tests.integration.upstream import Upstream
 

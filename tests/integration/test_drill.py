@@ -12,7 +12,7 @@ from kfm.drill.compare import difference, look
 from kfm.drill.copies import bench
 from kfm.drill.drill import Drill, Order
 from kfm.drill.trace import Point, strace_works
-from kfm.wiring import open_workspace
+from kfm.workspace import open_workspace
 from tests.conftest import Said, tree
 
 Kfm = Callable[..., Said]

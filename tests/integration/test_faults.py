@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from kfm.sample_upstream import SampleUpstream
-from kfm.wiring import open_workspace, open_world, targets_of
+from kfm.targets import targets_of
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from tests.conftest import Said, tree
 
 Kfm = Callable[..., Said]

@@ -11,7 +11,9 @@ import pytest
 from kfm.errors import StepFailed
 from kfm.inline import run_target
 from kfm.sample_upstream import SampleUpstream
-from kfm.wiring import open_workspace, open_world, targets_of
+from kfm.targets import targets_of
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from kfm.world import World
 from tests.conftest import Said
 

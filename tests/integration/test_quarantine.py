@@ -14,8 +14,10 @@ from kfm.inline import drive
 from kfm.model.ledger import LedgerRow
 from kfm.operate import rollback
 from kfm.quarantine import Desk
+from kfm.targets import targets_of
 from kfm.update import update
-from kfm.wiring import open_workspace, open_world, targets_of
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from tests.conftest import Said, tree
 from tests.integration.upstream import Upstream
 

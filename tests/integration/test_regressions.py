@@ -13,8 +13,10 @@ import pytest
 
 from kfm.operate import withdraw
 from kfm.sample_upstream import SampleUpstream
+from kfm.targets import targets_of
 from kfm.update import update
-from kfm.wiring import open_workspace, open_world, targets_of
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from tests.conftest import Said, tree
 from tests.integration.test_faults import Started, _nothing_is_left_running, slow_connector, transforming, until  # noqa: F401 - the fixture acts here too
 
@@ -142,7 +144,7 @@ def test_resume_keeps_the_spec_of_an_updater_run_or_refuses(
     monkeypatch.setenv("KFM_SAMPLE_UPSTREAM", sample.url)
     from kfm.clock import SystemClock
     from kfm.config import load_updater
-    from kfm.wiring import updater_target
+    from kfm.targets import updater_target
 
     config = {
         "dataset_id": QUAKES,

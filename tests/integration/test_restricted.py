@@ -15,7 +15,8 @@ import pytest
 
 from kfm.grants import Grant, write_grant
 from kfm.leak import compare
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from tests.conftest import Said, tree
 from tests.integration.upstream import Upstream
 

@@ -23,7 +23,8 @@ from kfm.inline import Stopped, drive
 from kfm.model.schemas import documents
 from kfm.promote import promote
 from kfm.stages import FLAGS, STAGES, batches, flags_table, main, parser_of
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from tests.conftest import Said, tree
 
 ID = "ks_levels"

@@ -16,7 +16,7 @@ LAYERS = {
         "records", "rebuild", "erase", "release", "derive", "grants", "judgement", "evidence",
     },
     "control": {"inline", "discover", "schedule", "backfill", "pools", "webhook", "worker", "jobs", "runners"},
-    "faces": {"cli", "reader", "console", "config", "wiring", "testing", "stages", "sample_upstream", "sample_kansas", "drill", "__main__"},
+    "faces": {"cli", "reader", "console", "config", "wiring", "workspace", "upstreams", "targets", "testing", "stages", "sample_upstream", "sample_kansas", "drill", "__main__"},
 }  # fmt: skip
 MAY = {  # layer -> layers it may look at
     "words": {"words"},

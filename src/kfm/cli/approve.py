@@ -8,7 +8,8 @@ from kfm.cli.call import Parser, again, emit
 from kfm.errors import Denied, UsageError
 from kfm.proposal import approve, run_of
 from kfm.ref import proposal_number
-from kfm.wiring import Workspace, open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import Workspace, open_workspace
 
 __all__ = ["configure", "main", "signer_of"]
 

@@ -11,7 +11,8 @@ from kfm.cli.witness import read_witness
 from kfm.errors import Denied, IntegrityError, UsageError
 from kfm.judgement import check_readable
 from kfm.ref import dataset_of, resolve
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from kfm.zones.base import hash_file
 
 __all__ = ["configure", "main", "mapped"]

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfm.cli.call import Parser, emit
 from kfm.ref import dataset_of, resolve
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
 

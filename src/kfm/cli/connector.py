@@ -21,7 +21,7 @@ from kfm.errors import UsageError
 from kfm.model.dataset import DatasetEntry
 from kfm.model.ids import check_dataset_id, check_id
 from kfm.model.mapping import column_names
-from kfm.wiring import Workspace, open_workspace
+from kfm.workspace import Workspace, open_workspace
 
 __all__ = ["configure", "main"]
 

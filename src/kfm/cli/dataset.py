@@ -15,7 +15,7 @@ from kfm.config import change_entry, check_source_url
 from kfm.errors import KfmError, UsageError
 from kfm.model.dataset import DatasetEntry
 from kfm.model.ids import check_dataset_id
-from kfm.wiring import open_workspace
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
 

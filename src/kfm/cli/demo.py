@@ -11,8 +11,10 @@ from kfm.cli.call import Parser, emit
 from kfm.cli.init import make_workspace
 from kfm.cli.run import run_dataset
 from kfm.cli.terminal import program, sign
+from kfm.upstreams import own_sample
 from kfm.verify import verify_workspace
-from kfm.wiring import open_workspace, open_world, own_sample
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
 

@@ -19,7 +19,8 @@ from kfm.diff.base import Diff, to_json
 from kfm.errors import MissingExtra, UsageError
 from kfm.model.ledger import Generation
 from kfm.ref import Located, dataset_of, locate
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from kfm.world import World
 
 __all__ = ["configure", "main"]

@@ -14,7 +14,8 @@ from kfm.cli.run import run_dataset
 from kfm.cli.terminal import say, show, sign
 from kfm.config import entry_path, load_dataset
 from kfm.errors import KfmError, UsageError
-from kfm.wiring import Workspace, open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import Workspace, open_workspace
 
 __all__ = ["configure", "main"]
 

@@ -12,7 +12,9 @@ from kfm.doctor import examine
 from kfm.errors import KfmError
 from kfm.reindex import datasets_with_evidence
 from kfm.secrets import scan
-from kfm.wiring import Workspace, is_live, open_workspace, open_world
+from kfm.upstreams import is_live
+from kfm.wiring import open_world
+from kfm.workspace import Workspace, open_workspace
 
 __all__ = ["configure", "main"]
 

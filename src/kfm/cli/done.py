@@ -8,7 +8,8 @@ from kfm.cli.terminal import say, sign
 from kfm.judgement import judge_ref
 from kfm.model.ledger import Generation
 from kfm.verify import Verified, verify_dataset
-from kfm.wiring import Workspace, open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import Workspace, open_workspace
 from kfm.world import World
 
 __all__ = ["configure", "main"]

@@ -11,7 +11,7 @@ from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import mask_home, say, sign
 from kfm.drill.drill import DEFAULT_POINTS, Failure, Report, drill
 from kfm.errors import UsageError
-from kfm.wiring import open_workspace
+from kfm.workspace import open_workspace
 
 __all__ = ["as_json", "configure", "main", "tell"]
 

@@ -14,7 +14,8 @@ from kfm.errors import UsageError
 from kfm.model.ledger import LedgerRow
 from kfm.runfiles import read_run_file
 from kfm.status import dataset_status
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from kfm.world import World
 
 __all__ = ["configure", "main"]

@@ -13,7 +13,8 @@ from kfm.cli.terminal import say, show, sign
 from kfm.errors import UsageError
 from kfm.judgement import Judgement, judge_ref
 from kfm.ref import dataset_of, proposal_number
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main", "tell"]
 

@@ -9,7 +9,8 @@ from kfm.errors import IntegrityError, UsageError
 from kfm.judgement import check_readable
 from kfm.raw import parse_checksums
 from kfm.ref import dataset_of, resolve
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from kfm.zones.base import hash_file
 
 __all__ = ["configure", "main"]

@@ -13,7 +13,8 @@ from kfm.cli.call import Parser, emit
 from kfm.clock import rfc3339
 from kfm.errors import UsageError
 from kfm.grants import Grant, grants_of, write_grant
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
 

@@ -25,7 +25,7 @@ from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say
 from kfm.errors import Denied, IntegrityError, UsageError
 from kfm.trust import ROLES
-from kfm.wiring import Workspace, open_workspace
+from kfm.workspace import Workspace, open_workspace
 from kfm.zones.base import check_path
 
 __all__ = ["configure", "main"]

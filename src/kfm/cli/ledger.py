@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 
 from kfm.cli.call import Parser, emit
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
 

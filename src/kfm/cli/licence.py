@@ -12,7 +12,8 @@ from kfm.config import change_entry
 from kfm.errors import UsageError
 from kfm.gates.kernel import is_spdx
 from kfm.model import ids
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
 

@@ -8,8 +8,10 @@ import msgspec
 from kfm.cli.call import Parser, emit
 from kfm.cli.run import _window
 from kfm.model.plan import Plan, order, plan_hash
+from kfm.targets import targets_of
 from kfm.update import look_and_plan
-from kfm.wiring import open_workspace, open_world, targets_of
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
 

@@ -21,7 +21,8 @@ from kfm.policy.base import Decision, Trouble, sources_of
 from kfm.policy.embedded import Embedded, run_tests
 from kfm.policy.subset import check, scan
 from kfm.status import dataset_status
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
 

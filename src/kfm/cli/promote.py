@@ -15,7 +15,8 @@ from kfm.inline import promote_run
 from kfm.model.ledger import LedgerRow
 from kfm.proposal import earlier, run_of
 from kfm.ref import locate, proposal_number
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from kfm.world import World
 
 __all__ = ["configure", "main"]

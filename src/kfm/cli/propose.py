@@ -7,7 +7,7 @@ import msgspec
 from kfm.cli.call import Parser, emit
 from kfm.cli.run import run_dataset
 from kfm.errors import UsageError
-from kfm.wiring import open_workspace
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
 

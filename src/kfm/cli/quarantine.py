@@ -24,7 +24,9 @@ from kfm.model.dataset import Column
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import seconds
 from kfm.quarantine import SHARE, Desk, Item, Row, decide, runs_with_quarantine
-from kfm.wiring import Workspace, open_workspace, open_world, targets_of
+from kfm.targets import targets_of
+from kfm.wiring import open_world
+from kfm.workspace import Workspace, open_workspace
 from kfm.world import World
 
 __all__ = ["configure", "main"]

@@ -10,7 +10,9 @@ from kfm.cli.terminal import say, sign
 from kfm.errors import IntegrityError, UsageError
 from kfm.model.receipt import Receipt
 from kfm.rebuild import rebuild, record_of_receipt
-from kfm.wiring import Workspace, open_workspace, open_world, rebuilt_target
+from kfm.targets import rebuilt_target
+from kfm.wiring import open_world
+from kfm.workspace import Workspace, open_workspace
 from kfm.world import Target, World
 
 __all__ = ["configure", "main"]

@@ -4,7 +4,8 @@ from typing import Any
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say
-from kfm.wiring import open_workspace, reindex_workspace
+from kfm.wiring import reindex_workspace
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
 

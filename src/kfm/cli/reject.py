@@ -8,7 +8,8 @@ from kfm.errors import UsageError
 from kfm.proposal import reject, run_of
 from kfm.receipts import finish
 from kfm.ref import proposal_number
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
 

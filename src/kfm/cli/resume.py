@@ -13,7 +13,9 @@ from kfm.errors import KfmError
 from kfm.inline import resume_run
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import seconds
-from kfm.wiring import Workspace, open_workspace, open_world, resumed_target
+from kfm.targets import resumed_target
+from kfm.wiring import open_world
+from kfm.workspace import Workspace, open_workspace
 from kfm.world import Outcome, World
 
 __all__ = ["configure", "main"]

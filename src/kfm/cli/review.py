@@ -12,7 +12,8 @@ from kfm.judgement import judge_ref
 from kfm.model.ledger import LedgerRow
 from kfm.proposal import count, load, members, run_of
 from kfm.ref import proposal_number
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from kfm.world import World
 
 __all__ = ["configure", "main"]

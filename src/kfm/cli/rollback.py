@@ -7,7 +7,8 @@ from kfm.errors import UsageError
 from kfm.judgement import check_version
 from kfm.operate import rollback
 from kfm.ref import resolve
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
 

@@ -13,7 +13,9 @@ from kfm.clock import SystemClock
 from kfm.errors import KfmError, UsageError
 from kfm.inline import run_target
 from kfm.model.window import bounds, seconds, window
-from kfm.wiring import Workspace, open_workspace, open_world, targets_of
+from kfm.targets import targets_of
+from kfm.wiring import open_world
+from kfm.workspace import Workspace, open_workspace
 from kfm.world import Outcome
 
 __all__ = ["configure", "main", "run_dataset", "tell"]

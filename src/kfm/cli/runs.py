@@ -6,7 +6,8 @@ import msgspec
 
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import show, sign
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
 

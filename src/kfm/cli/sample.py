@@ -12,7 +12,7 @@ from typing import Any
 
 from kfm.cli.call import Parser
 from kfm.config import find_workspace
-from kfm.wiring import user_note, workspace_note
+from kfm.upstreams import user_note, workspace_note
 
 __all__ = ["configure", "main"]
 

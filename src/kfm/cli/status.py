@@ -11,7 +11,8 @@ from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import show, sign
 from kfm.errors import KfmError
 from kfm.status import dataset_status
-from kfm.wiring import Workspace, open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import Workspace, open_workspace
 from kfm.world import World
 
 __all__ = ["configure", "main"]

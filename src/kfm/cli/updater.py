@@ -18,7 +18,9 @@ from kfm.config import find_workspace, load_updater
 from kfm.errors import UsageError
 from kfm.inline import run_target
 from kfm.model.dataset import UpdaterConfig
-from kfm.wiring import Workspace, open_workspace, open_world, updater_target
+from kfm.targets import updater_target
+from kfm.wiring import open_world
+from kfm.workspace import Workspace, open_workspace
 
 __all__ = ["main"]
 

@@ -18,7 +18,8 @@ from kfm.cli.witness import check, read_witness
 from kfm.errors import UsageError
 from kfm.ref import resolve
 from kfm.verify import Verified, verify_dataset, verify_folder
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
 

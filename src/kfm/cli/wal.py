@@ -9,7 +9,8 @@ from kfm.errors import IntegrityError, UsageError
 from kfm.model.ledger import LedgerRow, WalRecord
 from kfm.runfiles import read_run_file
 from kfm.wal import check_chain
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from kfm.world import World
 
 __all__ = ["configure", "find_run", "journal_of", "main"]

@@ -12,7 +12,8 @@ from kfm.erase import erase
 from kfm.errors import UsageError
 from kfm.judgement import may_show
 from kfm.operate import withdraw_rule, withdraw_whole
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
 

@@ -13,7 +13,8 @@ from kfm.cli.terminal import say, sign
 from kfm.errors import Denied, IntegrityError, UsageError
 from kfm.model import ids
 from kfm.verify import Verified
-from kfm.wiring import open_workspace, open_world
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from kfm.world import World
 
 __all__ = ["check", "configure", "main", "read_witness"]

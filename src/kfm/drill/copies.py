@@ -18,7 +18,9 @@ from kfm.errors import IntegrityError, UsageError
 from kfm.fetch.url import expand_url
 from kfm.store.base import LedgerRow
 from kfm.store.sqlite import SqliteStore
-from kfm.wiring import Workspace, captured_files, targets_of
+from kfm.targets import targets_of
+from kfm.upstreams import captured_files
+from kfm.workspace import Workspace
 
 __all__ = ["Bench", "bench"]
 

@@ -15,7 +15,9 @@ import msgspec
 
 from kfm.heartbeat import Heartbeat
 from kfm.inline import run_target
-from kfm.wiring import Workspace, open_workspace, open_world, targets_of
+from kfm.targets import targets_of
+from kfm.wiring import open_world
+from kfm.workspace import Workspace, open_workspace
 
 __all__ = ["CountingStore", "main"]
 

@@ -1,0 +1,181 @@
+"""What running a dataset means: targets from the registry, a journal, a record or an updater configuration."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kfm import config
+from kfm.clock import Clock, SystemClock
+from kfm.connectors.kinds import KINDS
+from kfm.errors import UsageError
+from kfm.fetch.url import expand_url, parse_url
+from kfm.model import ids
+from kfm.model.dataset import DatasetEntry, UpdaterConfig
+from kfm.model.labels import is_private
+from kfm.model.ledger import LedgerRow
+from kfm.model.window import window as parse_window
+from kfm.quarantine import corrections
+from kfm.workspace import Workspace
+from kfm.world import Target, specify
+
+if TYPE_CHECKING:
+    pass
+
+
+__all__ = ["rebuilt_target", "resumed_target", "targets_of", "updater_target"]
+
+
+def targets_of(
+    workspace: Workspace, dataset_id: str, *, win: str = "", trigger: str = "manual", spec_file: Path | None = None
+) -> list[Target]:
+    """What running a dataset means: one target per partition."""
+    entry = workspace.require(dataset_id)
+    if not win and "{day}" in entry.source.url:
+        win = parse_window(SystemClock().now().strftime("%Y-%m-%d"), SystemClock().now())
+    if win and not _windowed(entry):
+        raise UsageError(
+            f"{dataset_id} has no window: its address takes none and no time column is named.",
+            expected="{since} and {until} in source.url, or source.time_column",
+            remedy="Run it without --window, or add one of them to the registry.",
+        )
+    folder = workspace.path / "scripts" / "connectors" / dataset_id
+    connector = folder / "connector.py"
+    code = connector.read_bytes() if connector.is_file() else b""
+    digest = ids.digest(code) if connector.is_file() else None
+    joined = tuple({"source_id": name, "url": f"kfm://dataset/{name}"} for name in entry.source.datasets)
+    for name in entry.source.datasets:
+        workspace.require(name)
+    base = Target(
+        entry=entry,
+        sources=joined or _sources(entry),
+        win=win,
+        pipeline_version=entry.pipeline_version,
+        connector=str(connector.absolute()) if digest else None,
+        connector_digest=digest,
+        asks=_asks(entry, code),
+        mapping=config.load_mapping(folder / "mapping.yml") if entry.source.kind == "delimited" else {},
+        fixes=_fixes(workspace, entry),
+        trigger=trigger,
+        spec_file_hash=ids.spec_hash(config.parse(spec_file.read_bytes(), spec_file.name)) if spec_file else None,
+    )
+    return [specify(replace(base, partition=p), workspace.policy_digest) for p in entry.partitions or ("",)]
+
+
+def _fixes(workspace: Workspace, entry: DatasetEntry) -> dict[str, dict[str, str | None]]:
+    """People's corrections; records of a private dataset have none, for the leak check could not vary what a person wrote."""
+    if is_private([entry]) or not (workspace.data / "work" / entry.dataset_id / "quarantine").is_dir():
+        return {}
+    data, root = workspace.zones()
+    try:
+        return corrections(data, entry.dataset_id)
+    finally:
+        data.close()
+        root.close()
+
+
+def _sources(entry: DatasetEntry) -> tuple[dict[str, str], ...]:
+    """The registered addresses; several are told apart by the last word of their path."""
+    if not entry.source.urls:
+        return ({"source_id": "source", "url": entry.source.url},)
+    urls = [entry.source.url, *entry.source.urls]
+    words = [re.sub(r"[^A-Za-z0-9_-]", "-", url.partition("?")[0].rstrip("/").rpartition("/")[2].partition(".")[0]) for url in urls]
+    distinct = len({w.lower() for w in words if w}) == len(urls)
+    return tuple({"source_id": word if distinct else f"source-{n}", "url": url} for n, (word, url) in enumerate(zip(words, urls), 1))
+
+
+def _asks(entry: DatasetEntry, code: bytes) -> bool:
+    """Whether code asks for the files: that of the source kind, or an `acquire` of the workspace's own connector."""
+    if b"def acquire" in code:
+        import ast
+
+        return any(isinstance(node, ast.FunctionDef) and node.name == "acquire" for node in ast.parse(code).body)
+    return entry.source.kind in KINDS and KINDS[entry.source.kind].asks
+
+
+def _windowed(entry: DatasetEntry) -> bool:
+    source = entry.source
+    placeholders = any(f"{{{name}}}" in source.url for name in ("since", "until", "day"))
+    return placeholders or source.time_column is not None or source.kind in ("usgs_ogc", "stac")
+
+
+def resumed_target(workspace: Workspace, row: LedgerRow, plan: Mapping[str, Any]) -> Target:
+    """The target an unfinished run was asked for, from its journaled PLAN; refused when what it depends on has changed."""
+    spec = plan.get("spec") or {}
+    try:
+        entry = msgspec.convert(spec["registry"], DatasetEntry)
+        base = targets_of(workspace, row.dataset_id)[0]
+        if msgspec.structs.replace(base.entry, source=entry.source) != entry:
+            raise KeyError  # the registry says something else now
+        source = entry.source if entry.source.kind == "join" else msgspec.structs.replace(entry.source, url=spec["sources"][0]["url"])
+        target = replace(
+            base,
+            entry=msgspec.structs.replace(entry, source=source),
+            sources=tuple(spec["sources"]),
+            partition=row.partition,
+            win=row.win,
+            pipeline_version=spec["pipeline_version"],
+        )
+        found = specify(target, workspace.policy_digest)
+    except (KeyError, IndexError, msgspec.ValidationError):
+        found = None
+    if found is None or found.spec_hash != row.spec_hash:
+        raise UsageError(
+            f"Run {row.run_id} was asked for under another registry entry, connector or policy.",
+            expected="the spec it began with",
+            remedy=f"`kfm run {row.dataset_id}` starts over and closes it.",
+        )
+    return found
+
+
+def rebuilt_target(workspace: Workspace, record: Mapping[str, Any]) -> Target:
+    """The target a run record speaks of; its connector must still be the one that ran."""
+    spec = record.get("spec") or {}
+    entry = msgspec.convert(spec["registry"], DatasetEntry)
+    base = targets_of(workspace, record["dataset_id"])[0]
+    if spec.get("connector") != base.connector_digest:
+        raise UsageError(
+            f"scripts/connectors/{record['dataset_id']}/connector.py is not the one that ran then.",
+            expected=str(spec.get("connector")),
+            remedy="Check out the commit the record names (git_sha), then rebuild.",
+        )
+    return replace(
+        base, entry=entry, sources=tuple(spec["sources"]), partition=record["partition"], win=record["window"],
+        pipeline_version=spec["pipeline_version"], fixes=spec.get("corrections", {}), max_quarantined=1.0,
+    )  # fmt: skip
+
+
+def updater_target(workspace: Workspace, updater: UpdaterConfig, win: str | None, clock: Clock) -> Target:
+    """The target an updater configuration describes: its sources and version, the registry's licence and labels."""
+    entry = workspace.require(updater.dataset_id)
+    registered = {parse_url(expand_url(entry.source.url, "2000-01-01T00:00:00Z", "2000-01-02T00:00:00Z", "p")).host, *entry.source.hosts}
+    for given in updater.sources:
+        host = parse_url(expand_url(given.source_url, "2000-01-01T00:00:00Z", "2000-01-02T00:00:00Z", "p")).host
+        if host not in registered:
+            raise UsageError(
+                f"{host} is not a host of {entry.dataset_id}; its licence and labels say nothing about what comes from there.",
+                expected=f"one of {', '.join(sorted(registered))}",
+                remedy=f"Add it to source.hosts in data/registry/{entry.dataset_id}.yml if the registry's licence covers it.",
+            )
+    text = win or updater.window or ""
+    bounds = parse_window(text, clock.now()) if text else ""
+    first = updater.sources[0]
+    source = msgspec.structs.replace(entry.source, url=first.source_url, format=first.format)
+    if bounds and not _windowed(msgspec.structs.replace(entry, source=source)):
+        raise UsageError(
+            f"{entry.dataset_id} has no window: its address takes none and no time column is named.",
+            expected="{since} and {until} in source_url",
+            remedy="Run it without --window.",
+        )
+    target = targets_of(workspace, updater.dataset_id)[0]
+    changed = replace(
+        target,
+        entry=msgspec.structs.replace(entry, source=source),
+        sources=tuple({"source_id": s.source_id, "url": s.source_url} for s in updater.sources),
+        win=bounds,
+        pipeline_version=updater.pipeline_version,
+    )
+    return specify(changed, workspace.policy_digest)

@@ -1,0 +1,169 @@
+"""Where bytes come from: live hosts, recordings, the sample upstream, files of the workspace."""
+
+import os
+import re
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kfm import __version__, canonical
+from kfm.commitments import SEALED, Vaults
+from kfm.errors import UsageError
+from kfm.fetch.base import Fetched, Fetcher, FetchRequest
+from kfm.fetch.url import expand_url, host_of
+from kfm.model import ids
+from kfm.model.ledger import LedgerRow
+from kfm.store.sqlite import SqliteStore
+from kfm.workspace import Workspace
+from kfm.zones.base import hash_file
+
+if TYPE_CHECKING:
+    from kfm.fetch.replay import ReplayFetcher
+
+
+__all__ = ["Routed", "captured_files", "is_live", "own_sample", "replayed", "user_note", "workspace_note"]
+
+SAMPLE_DOMAIN = "sample.kfm.example"
+
+
+class Routed:
+    """Live hosts over HTTP; the sample's hosts, or all of them, from the sample upstream on loopback; or everything as recorded."""
+
+    def __init__(self, workspace: Workspace, everything_from_sample: bool, recorded: "ReplayFetcher | None" = None) -> None:
+        self._workspace, self._all, self._recorded = workspace, everything_from_sample, recorded
+        self._live: Fetcher | None = None
+        self._sample: Fetcher | None = None
+
+    def fetch(self, request: FetchRequest, into: Path) -> Fetched:
+        from kfm.fetch.http import HttpFetcher
+
+        host = host_of(request.url)
+        if self._recorded is not None and (host or self._recorded.knows(request.url)):
+            return self._recorded.fetch(request, into)
+        if not host and host in request.hosts:  # a registered file of this workspace; nobody else's word leads to one
+            from kfm.fetch.file import FileFetcher
+
+            return FileFetcher(self._workspace.path).fetch(request, into)
+        workspace = self._workspace
+        asking: dict[str, Any] = {
+            "attempts": int(os.environ.get("KFM_FETCH_ATTEMPTS", "5")),
+            "user_agent": f"kfm/{__version__}" + (f" (+{workspace.config.contact})" if workspace.config.contact else ""),
+        }
+        if self._all or host == SAMPLE_DOMAIN or host.endswith("." + SAMPLE_DOMAIN):
+            if self._sample is None:
+                self._sample = HttpFetcher(reroute=_sample_address(workspace.path), **asking, manners=_manners(workspace, only_named=True))
+            return self._sample.fetch(request, into)
+        if self._live is None:
+            reroute = _reroute(workspace)
+            asking["manners"] = _manners(workspace, only_named=reroute is not None)
+            self._live = HttpFetcher(allow_loopback=workspace.config.allow_loopback, reroute=reroute, **asking)
+        return self._live.fetch(request, into)
+
+
+def is_live(url: str) -> bool:
+    """Whether an address leads to somebody else's machine."""
+    host = re.sub(r"^https?://|[/:?#].*$", "", url)
+    return url.startswith("http") and not host.startswith("127.") and host != "localhost" and not f".{host}".endswith("." + SAMPLE_DOMAIN)
+
+
+def _manners(workspace: Workspace, *, only_named: bool) -> Any:
+    from kfm.fetch.polite import Manners
+
+    return Manners(workspace.store_file.parent / "hosts", workspace.config.polite, only_named=only_named)
+
+
+def _reroute(workspace: Workspace) -> tuple[str, int] | None:
+    """KFM_REROUTE=127.0.0.1:PORT: a server of recordings plays every live host; only where loopback is allowed."""
+    given = os.environ.get("KFM_REROUTE", "")
+    if not given:
+        return None
+    host, _, port = given.rpartition(":")
+    if not workspace.config.allow_loopback or not port.isdecimal():
+        raise UsageError(
+            "KFM_REROUTE cannot be followed.", expected="127.0.0.1:PORT, in a workspace with allow_loopback: true", remedy="Unset it."
+        )
+    return host, int(port)
+
+
+def _sample_address(workspace: Path) -> tuple[str, int]:
+    """A running `kfm sample-upstream` (KFM_SAMPLE_UPSTREAM, that of this workspace, or this user's), else one of our own."""
+    url = os.environ.get("KFM_SAMPLE_UPSTREAM") or _noted_sample(workspace_note(workspace)) or _noted_sample(user_note()) or own_sample()
+    host, _, port = url.removeprefix("http://").rstrip("/").partition(":")
+    return host, int(port)
+
+
+def workspace_note(workspace: Path) -> Path:
+    """Where a sample upstream started inside a workspace says that it runs."""
+    return workspace / "ledger" / "sample-upstream.json"
+
+
+def user_note() -> Path:
+    """Where the sample upstream a user started last says that it runs."""
+    return Path(tempfile.gettempdir()) / f"kfm-sample-upstream-{os.getuid()}.json"
+
+
+def _noted_sample(note: Path) -> str | None:
+    try:
+        if note.stat().st_uid != os.getuid():
+            return None
+        found = msgspec.json.decode(note.read_bytes())
+        os.kill(found["pid"], 0)
+        return str(found["url"])
+    except (OSError, KeyError, TypeError, msgspec.DecodeError):
+        return None
+
+
+@cache
+def own_sample() -> str:
+    """The address of a sample upstream inside this process."""
+    from kfm.sample_upstream import SampleUpstream
+
+    server = SampleUpstream()
+    server.start()
+    return server.url
+
+
+def replayed(workspace: Workspace, store: SqliteStore, aside: Path) -> "ReplayFetcher":
+    """Answers from replay.json, from recordings (KFM_REPLAY, `replay` in kfm.yml), or from the newest capture of each source."""
+    from kfm.fetch.replay import Recordings, ReplayFetcher
+
+    note = workspace.path / "replay.json"
+    if note.is_file():
+        listed: dict[str, str] = msgspec.json.decode(note.read_bytes())
+        return ReplayFetcher.of_captures({url: workspace.path / file for url, file in listed.items()})
+    recorded = os.environ.get("KFM_REPLAY") or workspace.config.replay
+    if recorded:
+        return ReplayFetcher(Recordings.of(workspace.path / recorded))
+    files: dict[str, Path] = {}
+    for row in store.read(lambda tx: tx.runs.recent(None, 10_000)):
+        entry = workspace.entry(row.dataset_id)
+        if entry is None:
+            continue
+        since, _, until = row.win.partition("/")
+        sources = [s for s in msgspec.json.decode(row.source_metadata) if s.get("digest")]
+        urls = [expand_url(s["source_url"], since or None, until or None, row.partition or None) for s in sources]
+        if not all(url in files for url in urls):
+            files |= dict(zip(urls, captured_files(workspace, row, entry.source.format, aside).values())) | files
+    return ReplayFetcher.of_captures({url: path for url, path in files.items() if url.startswith("http")})  # others ask no one
+
+
+def captured_files(workspace: Workspace, row: LedgerRow, kind: str, aside: Path) -> dict[str, Path]:
+    """The captured files of a run by name, if they are still whole; sealed ones are opened into `aside`."""
+    sources = [s for s in msgspec.json.decode(row.source_metadata) if s.get("digest")]
+    names = {f"{s['source_id']}.{kind}": s["digest"] for s in sources}
+    base, vaults = workspace.data / "raw" / row.dataset_id / "captures", Vaults(workspace.path / "keys" / "data")
+    plain, found = base / ids.capture_id(names), {}
+    for name, digest in names.items():
+        path = plain / name
+        if not path.is_file() and vaults.has_key(row.dataset_id):
+            sealed = base / ("c" + vaults.commit(row.dataset_id, canonical.dumps(names).decode())[-64:][:32]) / (name + SEALED)
+            path = aside / f"{row.run_id}-{name}"
+            if sealed.is_file():
+                vaults.unseal(row.dataset_id, sealed, path)
+        if not path.is_file() or hash_file(path).digest != digest:
+            return {}
+        found[name] = path
+    return found
