@@ -129,3 +129,11 @@ def test_an_unchanged_file_is_a_noop_and_a_large_one_is_refused(kfm: Callable[..
     assert kfm("run", "mine").code == 1
     (ws / "inbox" / "a.csv").unlink()
     assert kfm("run", "mine").code == 4
+
+
+def test_an_id_alone_gives_a_connector_that_passes_every_gate_on_its_own_sample(kfm: Callable[..., Said], ws: Path) -> None:
+    assert kfm("connector", "new", "my_first").code == 0
+    assert kfm("connector", "check", "my_first").code == 0
+    outcome = kfm("run", "my_first", "--json").json["runs"][0]
+    assert (outcome["state"], outcome["rows_written"]) == ("COMMITTED", 4)
+    assert "synthetic" in (ws / "data" / "registry" / "my_first.yml").read_text()

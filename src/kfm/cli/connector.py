@@ -1,5 +1,6 @@
 """Make a connector that works, and check that connectors keep their contract.
 
+kfm connector new DATASET                                         on a synthetic sample, to be replaced by yours
 kfm connector new DATASET --file FILE.csv --licence SPDX          a CSV of yours: copied into the workspace, columns mapped
 kfm connector new DATASET --url URL [--kind KIND] [--file SAMPLE]  a file somewhere else, with a sample to map it by
 kfm connector check [DATASET…] [--golden]
@@ -8,6 +9,7 @@ kfm connector check [DATASET…] [--golden]
 import csv
 import io
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,14 @@ __all__ = ["configure", "main"]
 SKELETON = Path("scripts", "connectors", "_templates", "dataset_connector_skeleton")
 SAMPLE_ROWS = 200
 _MOST = 8 << 20  # of a file, looked at for its columns
+
+SYNTHETIC = (  # made up; what a new connector is tried on until its author brings something better
+    "site_id,name,observed_at,value,latitude,longitude\n"
+    "S1,Sample one,2026-01-01T00:00:00Z,1.5,38.5,-98.3\n"
+    "S2,Sample two,2026-01-02T00:00:00Z,0,37.9,-97.1\n"
+    "S3,Sample three,2026-01-03T00:00:00Z,,39.2,-99.8\n"
+    "S4,Sample four,2026-01-04T00:00:00Z,12.25,37.1,-95.6\n"
+)
 
 
 def configure(parser: Parser) -> None:
@@ -80,11 +90,19 @@ def _check(workspace: Workspace, args: Any) -> int:
 
 # ---- new -------------------------------------------------------------------------------------------------------------
 def _new(workspace: Workspace, args: Any) -> int:
-    if len(args.dataset) != 1 or not (args.url or args.file):
-        raise UsageError(
-            "A connector needs an id and a source.", expected="kfm connector new DATASET --file FILE or --url URL", remedy="Name both."
-        )
+    if len(args.dataset) != 1:
+        raise UsageError("A connector needs one id.", expected="kfm connector new DATASET", remedy="Name the dataset it is for.")
     name = check_dataset_id(args.dataset[0])
+    if not args.url and not args.file:
+        with tempfile.TemporaryDirectory(prefix="kfm-sample-") as aside:
+            args.file = Path(aside, "sample.csv")
+            args.file.write_text(SYNTHETIC)
+            args.licence, args.title = args.licence or "CC0-1.0", args.title or f"{name.replace('_', ' ').capitalize()} (synthetic sample)"
+            return _write(workspace, name, args)
+    return _write(workspace, name, args)
+
+
+def _write(workspace: Workspace, name: str, args: Any) -> int:
     folder = workspace.path / "scripts" / "connectors" / name
     if not args.force and (folder.exists() or workspace.entry(name) is not None):
         raise UsageError(f"{name} is there already.", expected="a new id", remedy="--force adds what is missing and overwrites nothing.")
