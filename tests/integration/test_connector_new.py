@@ -74,7 +74,7 @@ def test_twice_is_refused_and_nothing_is_ever_overwritten(kfm: Callable[..., Sai
 @pytest.mark.parametrize(
     ("args", "word"),
     [
-        (("new", "wells"), "source"),
+        (("new", "wells", "gauges"), "one id"),
         (("new", "Wells", "--url", "https://example.org/a.csv"), "dataset id"),
         (("new", "wells", "--file", "missing.csv"), "read"),
         (("new", "wells", "--url", "file:///inbox/../keys/root.csv"), "path"),

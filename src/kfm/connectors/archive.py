@@ -112,7 +112,9 @@ def _check_headers(file: BinaryIO, archive: zipfile.ZipFile) -> None:
     """What stands before each member must say what the list at the end says, and no member may lie inside another."""
     reached = 0
     for member in sorted(archive.infolist(), key=lambda m: m.header_offset):
-        at = member.header_offset
+        at = member.header_offset  # below zero when the list at the end says so
+        if at < reached or (reached == 0 and at != 0):
+            _refuse("overlap", f"{member.filename!r} overlaps another member, or bytes stand before the first", "members one after another")
         file.seek(at)
         head = struct.unpack("<4s5H3L2H", file.read(30))
         signature, _, flags, method, _, _, crc, packed, size, name_size, extra_size = head
@@ -123,8 +125,6 @@ def _check_headers(file: BinaryIO, archive: zipfile.ZipFile) -> None:
         told = (signature, method, name) == (b"PK\x03\x04", member.compress_type, member.orig_filename)
         if not (same and told and flags & _ENCRYPTED == 0):
             _refuse("header", f"{member.filename!r} is described differently at its own place", "the same name and sizes in both places")
-        if at < reached or (reached == 0 and at != 0):
-            _refuse("overlap", f"{member.filename!r} overlaps another member, or bytes stand before the first", "members one after another")
         reached = at + 30 + name_size + extra_size + member.compress_size
     if reached > archive.start_dir:
         _refuse("overlap", "its last member reaches into the list of members", "members one after another")

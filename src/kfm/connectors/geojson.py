@@ -131,7 +131,7 @@ class GeoJsonReader(JsonReader):
             )
         if crs == b"null":
             return
-        value = msgspec.json.decode(crs) if crs else None  # none: it was too long to be kept
+        value = msgspec.json.decode(crs)
         held = value.get("properties") if isinstance(value, dict) else None
         name = str(held.get("name", "")) if isinstance(held, dict) else ""
         if not name.upper().endswith(_WGS84):
@@ -149,8 +149,6 @@ class GeoJsonReader(JsonReader):
         properties = item.get("properties")
         if properties is not None and not isinstance(properties, dict):
             return Loose(line, raw, None, ("geojson.feature", "expected properties to be an object or null"))
-        if not isinstance(item.get("geometry"), dict | None):
-            return Loose(line, raw, None, ("geojson.feature", "expected geometry to be an object or null"))
         row: Row = {} if item.get("id") is None else {FEATURE_ID: item["id"]}
         row |= properties or {}  # a property of that name wins
         if self._geometry in row:
@@ -161,6 +159,8 @@ class GeoJsonReader(JsonReader):
                 remedy="Rename the property in a connector, or name the geometry column differently in the schema.",
                 source_id=self.source_id,
             )
+        if not isinstance(item.get("geometry"), dict | None):
+            return Loose(line, raw, None, ("geometry", "expected geometry to be an object or null"))
         return Loose(line, raw, row | {self._geometry: item.get("geometry")})
 
     def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:

@@ -117,7 +117,9 @@ class _Merge:
         self._used = np.zeros(fresh.num_rows, bool)
         self.unchanged = self.removed = 0
         rules = _rules(job, schema)
-        self._stale = self._older(rules.get("revision"), [n for rule, n in rules.items() if rule == "state" and n in base.schema_arrow.names])
+        self._stale = self._older(
+            rules.get("revision"), [n for rule, n in rules.items() if rule == "state" and n in base.schema_arrow.names]
+        )
         self._tombs = _Tombstones(job, rules, fresh, self._stale) if "state" in rules else None
 
     def rows(self) -> "Iterator[pa.RecordBatch]":

@@ -1,5 +1,6 @@
 """Looks at a raster file before GDAL does: what it is, whether it is whole, how much it would unpack, which other files it names."""
 
+import errno
 import math
 import os
 import struct
@@ -40,7 +41,9 @@ def sniff(source: InputFile) -> Sniffed:
             if head[:3] == b"CDF" and head[3:4] in (b"\1", b"\2", b"\5"):
                 _classic(file, size, where)
                 return Sniffed("netCDF")
-        except (struct.error, OverflowError, ValueError) as error:
+        except (struct.error, LookupError, OverflowError, ValueError, OSError) as error:
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # that one: it points to where no file reaches
+                raise
             damaged(where, f"its structure cannot be read ({error})")
     if head[:8] == b"\x89HDF\r\n\x1a\n":
         _hdf5(source)

@@ -7,6 +7,7 @@ does not is the text scanned exactly, so `},{` inside a string or a nested array
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
 
@@ -26,6 +27,7 @@ _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _MAX_DEPTH = 1000
 _TOP = ("", "")  # the path ".": every top-level value is a record
 _PROBE = 1 << 16  # bytes
+_LARGE = b'"(too large to be kept)"'
 _KEEP = 1 << 20  # members beside the records are validated and kept up to this size
 
 _DEPTH = np.zeros(256, np.int8)
@@ -53,7 +55,7 @@ class Records:
         self._buf, self._pos, self._base, self._eof = b"", 0, 0, False
         self._guessing, self._begun = True, False
         self._found = self._empty = False
-        self.members: dict[str, bytes] = {}  # members beside the records, as text; of large ones nothing
+        self.members: dict[str, bytes] = {}  # members beside the records, as text; large ones are not kept, but seen
 
     def split(self, decode: Callable[[bytes], list[Any]]) -> Iterator[Slab]:
         """Slabs in source order; `decode` turns the text of a JSON array into a list and raises what msgspec raises."""
@@ -185,7 +187,7 @@ class Records:
             text = self._scalar()
         if text:
             self._decoded(text)
-        self.members.setdefault(key, text)
+        self.members.setdefault(key, text or _LARGE)
 
     def _scalar(self) -> bytes:
         while (match := _SCALAR.match(self._buf, self._pos)) is not None and match.end() == len(self._buf) and self._fill():
@@ -419,6 +421,7 @@ def _deepest(text: bytes) -> int:
     return int(np.cumsum(_DEPTH[chars], dtype=np.int32).max(initial=0))
 
 
+@lru_cache(maxsize=1)  # several records of a slab are often asked for, each with its neighbours
 def _pieces(data: bytes) -> list[bytes]:
     commas, _ = _structure(data)
     cuts = [-1, *commas.tolist(), len(data)]

@@ -288,8 +288,8 @@ def _shape(job: TransformJob) -> _Shape:
     kind = layer.get("geometryType")
     if kind is None or not pages:
         return _Shape(layer, None, None)
-    if kind not in _SHAPES:
-        _refuse("geometry", f"its features are of type {kind}", "points, lines or polygons")
+    if not isinstance(kind, str) or kind not in _SHAPES:
+        _refuse("geometry", f"its features are of type {str(kind)[:80]}", "points, lines or polygons")
     extent = _dict(layer.get("extent"))
     declared = _document(Path(pages[0].path)).get("spatialReference") or extent.get("spatialReference")
     if options_of(job.options, Options).positions == "keep":

@@ -295,7 +295,7 @@ class _Alerts:
             "ugc": codes.ugc,
             "same": codes.same,
             "references": _references(given),
-            "superseded": alert_id in self._superseded,
+            "superseded": str(alert_id) in self._superseded,
             "expired": None if expires is None or now is None else expires <= now,
             "counties": counties,
             "geometry_source": "polygon" if own is not None else "counties" if drawn is not None else "none",
@@ -413,14 +413,14 @@ def _outlines(path: Path) -> dict[str, Any]:
             raise ValueError(f"it is larger than {_WHOLE >> 20} MiB")
         document = msgspec.json.decode(path.read_bytes())
         found = _topology(document) if document.get("type") == "Topology" else dict(map(_county, document["features"]))
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, shapely.GEOSException) as error:
+        return {code: s if s.is_valid else _mended(s) for code, s in found.items() if not s.is_empty}
+    except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, shapely.errors.ShapelyError) as error:
         raise Refused(
             "nws.counties",
             f"The county outlines cannot be read: {type(error).__name__}: {error}.",
             expected="a FeatureCollection with county FIPS codes as ids, or the TopoJSON of us-atlas",
             remedy="Look at the captured bytes and correct `counties_url` in source.options.",
         ) from error
-    return {code: s if s.is_valid else _mended(s) for code, s in found.items() if not s.is_empty}
 
 
 def _mended(outline: Any) -> Any:

@@ -29,6 +29,7 @@ from kfm.model.mapping import column_names
 __all__ = ["Options", "columns", "readers"]
 
 _NEEDED = (".shp", ".shx", ".dbf", ".prj")
+_CRS = "crs.wkt"  # the .prj is read by us: GDAL stumbles over some that are none
 _ROWS = 1024  # at a time: shapes can be large
 _POINT = (1, 11, 21)  # shape types of single points: plain, with Z, with M
 _TYPES = {"OFTString": "string", "OFTInteger": "integer", "OFTInteger64": "integer", "OFTReal": "number", "OFTDate": "date"}
@@ -69,12 +70,15 @@ class _Opened:
         self.path = _alone(members, folder / "layer", options.layer)
         self.shape_types, bounds = _check(self.path)
         self.encoding = _codec(encoding or _encoding(self.path))
-        self.to: ToWgs84 = to_wgs84(_head(self.path.with_suffix(".prj"), 1 << 17).decode("utf-8", "replace"), bounds)
+        self.to: ToWgs84 = to_wgs84(_head(self.path.with_name(_CRS), 1 << 17).decode("utf-8", "replace"), bounds)
         self.is_points = set(np.unique(self.shape_types).tolist()) <= {0, *_POINT}
         self.columns = self._columns()
 
     def _columns(self) -> tuple[Column, ...]:
-        about = pyogrio.read_info(self.path, encoding=self.encoding)
+        try:
+            about = pyogrio.read_info(self.path, encoding=self.encoding)
+        except (DataSourceError, UnicodeDecodeError) as error:
+            _refuse("damaged", f"it cannot be opened: {error}", "a table that can be read")
         if about["driver"] != "ESRI Shapefile":
             _refuse("damaged", f"it is read as {about['driver']}", "an ESRI shapefile")
         self.names = column_names(about["fields"].tolist())
@@ -110,7 +114,7 @@ def _alone(members: list[Path], own: Path, layer: str | None) -> Path:
     own.mkdir()
     for suffix in (*_NEEDED, ".cpg"):
         if suffix in parts:
-            parts[suffix].rename(own / f"layer{suffix}")
+            parts[suffix].rename(own / (_CRS if suffix == ".prj" else f"layer{suffix}"))
     return own / "layer.shp"
 
 
@@ -162,7 +166,7 @@ def _codec(name: str) -> str:
     """The name GDAL knows it by too: no nicknames such as latin-1."""
     try:
         return codecs.lookup(name).name
-    except LookupError:
+    except (LookupError, ValueError):  # a name with a NUL in it is the latter
         _refuse("encoding", f"the code page {name!r} is not known", "a code page that is known", _STATE)
 
 

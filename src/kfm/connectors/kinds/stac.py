@@ -97,9 +97,9 @@ class _Document(msgspec.Struct):
 
     def linked(self, *rels: str) -> list[_Link]:
         """The links of some relations, in order."""
-        found = [link for link in self.links or () if isinstance(link, dict) and link.get("rel") in rels]
         try:
-            return msgspec.convert(found, list[_Link])
+            links = msgspec.convert(self.links or [], list[Any])
+            return msgspec.convert([link for link in links if isinstance(link, dict) and link.get("rel") in rels], list[_Link])
         except msgspec.ValidationError as error:
             _refuse("stac.link", f"A {rels[0]} link of {str(self.id)[:80]} cannot be followed: {error}.", "a link object", "Look at it.")
 

@@ -232,10 +232,10 @@ class _Page(GeoJsonReader):
             yield batch_of(self.source_id, rows, names)
 
     def _finish(self, records: Records) -> None:
-        super()._finish(records)
         self._announced = msgspec.json.decode(records.members.get("numberReturned", b"null"))
         if records.members.get("type") != b'"FeatureCollection"':
             raise _refusal("page.error", f"Source {self.source_id} is no FeatureCollection.", "a page of a collection")
+        super()._finish(records)
 
     def _row(self, item: Any, line: int, raw: Callable[[], str]) -> Loose:
         properties = item.get("properties") if isinstance(item, dict) and item.get("type") == "Feature" else None
