@@ -1,6 +1,7 @@
 """acquire: the files of a capture whose addresses follow from answers; code asks for them in the child, this side fetches."""
 
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any
 import msgspec
 
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformJob, TransformResult
-from kfm.errors import KfmError, UsageError
-from kfm.fetch.base import Fetched, FetchRequest
+from kfm.errors import Denied, KfmError, UsageError
+from kfm.fetch.base import Fetched, FetchRequest, TooLarge
 from kfm.fetch.url import canonical_url, expand_url, parse_url
+from kfm.raw import RESERVED
 from kfm.runlog import RunLog
 from kfm.world import Target, World
+from kfm.zones.base import copied, room
 
 __all__ = ["Asked", "ask_upstream", "filled_urls", "hosts_of", "offered"]
 
@@ -28,6 +31,7 @@ class Asked:
 
     files: dict[str, Path] = field(default_factory=dict)  # source id -> file
     answers: dict[str, tuple[str, Fetched]] = field(default_factory=dict)  # source id -> address, answer
+    bodies: dict[str, str] = field(default_factory=dict)  # source id -> what was posted
     token: str | None = None
     unchanged: bool = False
     refused: CaptureRefused | None = None  # what came cannot be taken; it is kept all the same
@@ -48,7 +52,8 @@ def ask_upstream(world: World, target: Target, log: RunLog, scratch: Path, known
     """Run `acquire` in the child. Transport errors are raised as they are; a refusal comes back with what was fetched before it."""
     urls = filled_urls(target)
     found = Asked()
-    desk = _Desk(world, target, log, scratch, urls, found)
+    kept, given = room(scratch, "kept"), room(scratch, "given")  # the child is given copies: what is captured is out of its reach
+    desk = _Desk(world, target, log, kept, given, urls, found)
     since, _, until = target.win.partition("/")
     source = target.entry.source
     job = TransformJob(
@@ -65,13 +70,13 @@ def ask_upstream(world: World, target: Target, log: RunLog, scratch: Path, known
         artifact=target.artifact,
     )
     try:
-        result: TransformResult = world.acquire(job, scratch, desk.serve)
+        result: TransformResult = world.acquire(job, given, desk.serve, desk.heard)
     except CaptureRefused as refused:
         if not found.files:
             raise
         found.refused = refused
-    except ConnectorFailed:
-        if desk.trouble is not None:
+    except ConnectorFailed as failed:
+        if desk.trouble is not None and "NotFetched: " in failed.happened:  # it ended with this, and we know it better
             raise desk.trouble from None
         raise
     else:
@@ -85,9 +90,9 @@ def offered(world: World, url: str, kind: str, more_hosts: tuple[str, ...]) -> A
     trouble: list[KfmError] = []
     with world.data.scratch() as scratch:
 
-        def serve(message: dict[str, Any]) -> dict[str, Any]:
+        def serve(_: dict[str, Any]) -> dict[str, Any]:
             into = scratch / "catalogue.json"
-            request = FetchRequest(url=str(message["url"]), hosts=hosts, accept="application/json", max_bytes=64 << 20)
+            request = FetchRequest(url=url, hosts=hosts, accept="application/json", max_bytes=64 << 20)
             try:
                 world.fetcher.fetch(request, into)
             except KfmError as error:
@@ -99,7 +104,7 @@ def offered(world: World, url: str, kind: str, more_hosts: tuple[str, ...]) -> A
             kind="catalogue", dataset_id="discovered", format="json", urls=(url,), options={"kind": kind}, artifact="found.json"
         )
         try:
-            world.acquire(job, scratch, serve)
+            world.acquire(job, scratch, serve, lambda event: None)
         except ConnectorFailed:
             if trouble:
                 raise trouble[-1] from None
@@ -110,11 +115,12 @@ def offered(world: World, url: str, kind: str, more_hosts: tuple[str, ...]) -> A
 class _Desk:
     """Answers the child's requests under the dataset's rules."""
 
-    def __init__(self, world: World, target: Target, log: RunLog, scratch: Path, urls: tuple[str, ...], found: Asked) -> None:
-        self._world, self._target, self._log, self._scratch, self._urls, self._found = world, target, log, scratch, urls, found
+    def __init__(self, world: World, target: Target, log: RunLog, kept: Path, given: Path, urls: tuple[str, ...], found: Asked) -> None:
+        self._world, self._target, self._log, self._urls, self._found = world, target, log, urls, found
+        self._kept, self._given = kept, given
         self._hosts = hosts_of(target, urls)
         self._names: set[str] = set()
-        self._bytes = 0
+        self._left, self._lock = target.entry.source.max_bytes, threading.Lock()
         self.trouble: KfmError | None = None  # why the last request failed, in our own words and with our own exit code
 
     def serve(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -131,15 +137,23 @@ class _Desk:
         except KfmError as error:
             self.trouble = error
             return {"error": error.happened}
+        self.trouble = None
         for item, (path, answer) in zip(wanted, paths):
             self._note(item, path, answer)
-        return {"path": str(paths[0][0])} if "items" not in message else {"paths": [str(p) for p, _ in paths]}
+        copies = [str(copied(path, self._given / path.name)) for path, _ in paths]
+        return {"path": copies[0]} if "items" not in message else {"paths": copies}
+
+    def heard(self, event: dict[str, Any]) -> None:
+        """What the code says on the way."""
+        if event.get("op") == "log" and event.get("event") != "child.start" and not self._world.is_private(self._target.dataset_id):
+            self._log.say(f"connector.{event.get('event')}", stage="watch", said=event.get("fields"))
 
     def _check_name(self, name: str) -> None:
-        if not _NAME.fullmatch(name) or name.casefold() in self._names or len(self._names) >= MOST_FILES:
+        taken = name.casefold() in self._names or f"{name}.{self._target.entry.source.format}".casefold() in RESERVED
+        if not _NAME.fullmatch(name) or taken or len(self._names) >= MOST_FILES:
             raise UsageError(
                 f"acquire() asked for a file named {name!r}.",
-                expected=f"a name of letters, digits, dots and dashes, each once, and at most {MOST_FILES:,} files",
+                expected=f"a name of letters, digits, dots and dashes, each once, not manifest, and at most {MOST_FILES:,} files",
                 remedy="Correct the connector.",
             )
         self._names.add(name.casefold())
@@ -148,24 +162,41 @@ class _Desk:
         source, url = self._target.entry.source, str(item["url"])
         # What a page names is not what a person registered: a reference in it is never resolved, and headers go to the registered host only.
         registered = next((u for u in self._urls if parse_url(u).host == parse_url(url).host), self._urls[0])
-        into = self._scratch / f"{item['name']}.{source.format}"
+        if parse_url(url).scheme == "http" and all(parse_url(u).scheme == "https" for u in self._urls):
+            raise Denied(
+                f"acquire() asks for {parse_url(url).host} by http.", expected="https, as registered", remedy="Do not follow that link."
+            )
+        into = self._kept / f"{item['name']}.{source.format}"
+        with self._lock:
+            room_left = self._left
         request = FetchRequest(
             url=url,
             made_from=registered if registered != url else "",
             hosts=self._hosts,
             headers=source.headers,
-            max_bytes=max(1, source.max_bytes - self._bytes),
+            max_bytes=max(1, room_left),
             accept=str(item.get("accept") or ""),
             body=str(item.get("body") or ""),
         )
-        return into, self._world.fetcher.fetch(request, into)
+        answer = self._world.fetcher.fetch(request, into)
+        with self._lock:
+            self._left -= answer.size
+            over = self._left < 0
+        if over:
+            raise TooLarge(
+                f"The files of {self._target.dataset_id} are larger than {source.max_bytes} bytes together.",
+                expected="no more than `source.max_bytes`",
+                remedy="Look at what upstream sends; raise `source.max_bytes` if it is right.",
+            )
+        return into, answer
 
     def _note(self, item: dict[str, Any], path: Path, answer: Fetched) -> None:
-        self._bytes += answer.size
         name = str(item["name"])
         if item.get("keep", True):
             self._found.files[name] = path
             self._found.answers[name] = (canonical_url(str(item["url"])), answer)
+            if item.get("body"):
+                self._found.bodies[name] = str(item["body"])
         self._log.say(
             "source.answered",
             stage="watch",

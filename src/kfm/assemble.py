@@ -393,6 +393,8 @@ def _nothing_new(tx: Any, head: Generation, run: LedgerRow, candidate: Mapping[s
     out = version_kept_out(head, candidate["version_id"])
     if out is not None and out[0] == "held":
         return f"this version was rolled back by generation {out[1]}", False
+    if run.trigger_type == "quarantine" and candidate["version_id"] == head.version_id:
+        return "what was decided changes nothing", False
     maker = tx.runs.maker(run.dataset_id, head.version_id, run.spec_hash) if head.version_id else None
     if maker is None:  # never official under this spec: it wants evidence of its own
         return None

@@ -80,7 +80,10 @@ def _asked(world: World, target: Target, log: RunLog, scratch: Path, key: HeadKe
         answer = Fetched(status=304, final_url="", etag=asked.token)
         return _captured(world, target, [answer] * len(target.sources), {}, key)
     token = asked.token or ""
-    sources = tuple(_source(name, url, token, answer) for name, (url, answer) in asked.answers.items())
+    sources = tuple(
+        _source(name, url, token, answer) | ({"body": asked.bodies[name]} if name in asked.bodies else {})
+        for name, (url, answer) in asked.answers.items()
+    )
     if asked.refused is not None:  # in the ledger before the bytes are kept: a run that is resumed must end with it, too
         sources = ({**sources[0], "refused": msgspec.to_builtins(asked.refused.refusal)}, *sources[1:])
     files = {f"{name}.{target.entry.source.format}": path for name, path in asked.files.items()}

@@ -71,6 +71,8 @@ def is_noop(
     tx: Any, world: World, target: Target, captured: Captured, head: Generation, mine: list[LedgerRow]
 ) -> tuple[str, str, int] | None:
     """(reason, what it names, exit code) when there is nothing to do."""
+    if captured.refused is not None:  # what was kept of it may equal the head, and still it was refused
+        return None
     if _known(tx, target, captured, head):
         return "unchanged", f"generation {head.generation}", 0
     out = kept_out(head, target.partition, target.win, captured.input_hash, target.transform_hash)

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from kfm import canonical
-from kfm.connectors.kinds import KINDS
 from kfm.errors import UsageError
 from kfm.fetch.url import expand_url, find_inline_secret, is_reference, names_a_secret
 from kfm.model.dataset import DatasetEntry, UpdaterConfig, WorkspaceConfig
 from kfm.model.ids import check_dataset_id
+from kfm.model.kinds import KINDS
 from kfm.model.window import seconds
 from kfm.secrets import looks_like_a_credential
 
@@ -199,8 +199,12 @@ def load_mapping(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     from kfm.model.mapping import Mapping as MappingFile
+    from kfm.model.mapping import with_nulls
 
-    plain: dict[str, Any] = msgspec.to_builtins(_load(path, MappingFile, "a mapping"))
+    given = _load(path, Any, "a mapping")
+    plain: dict[str, Any] = msgspec.to_builtins(
+        _convert(with_nulls(given), MappingFile, path.name, "a mapping, as docs/connectors.md has it")
+    )
     return plain
 
 

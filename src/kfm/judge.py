@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from kfm.attest import check_attestation
-from kfm.catalog.base import Described, item_path
+from kfm.catalog.base import Described, collection_path, item_path
 from kfm.catalog.check import check_records
 from kfm.catalog.dcat import dcat
 from kfm.catalog.stac import stac_collection, stac_item
@@ -181,7 +181,8 @@ def catalog_reasons(world: World, described: Described, prov_path: str, prov: by
         listed[f"catalog/stac/{dataset_id}/collection.json"] = stac_collection(described, [version_id, *kept])
         listed[item_path(dataset_id, version_id)] = stac_item(described)
     coming = {*listed, *(f"processed/{dataset_id}/{version_id}/{path}" for path in files)}
-    return [reason(*r) for r in check_records(listed, described, lambda path: path in coming or world.data.exists(path))]
+    leaving = collection_path(dataset_id) if described.bbox is None else ""  # a projection of the version before; it goes with it
+    return [reason(*r) for r in check_records(listed, described, lambda p: p in coming or (p != leaving and world.data.exists(p)))]
 
 
 def attested(world: World, read: Read, listed: Mapping[str, str]) -> tuple[list[Reason], str]:

@@ -1,5 +1,6 @@
 """Quarantine: what was refused is kept, with the reasons, and reaches a version only as a person decided."""
 
+import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -187,6 +188,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""  # of the record as it came
     before: str | None = None
     after: str | None = None
+    blank: tuple[str, ...] = ()  # nothing of it could be read: the columns it would have
+    columns: dict[str, str] = {}  # connector code has not seen it: the columns of its source, with their types
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,8 +215,11 @@ def is_hidden(world: World, dataset_id: str) -> bool:
 
 
 def runs_with_quarantine(world: World, dataset_id: str) -> list[str]:
-    """The runs of a dataset that set something aside, newest first."""
-    return sorted({p.split("/")[3] for p in world.data.names(f"work/{dataset_id}/quarantine")}, reverse=True)
+    """The runs of a dataset that set something aside, newest first; last those the ledger does not know."""
+    names = {p.split("/")[3] for p in world.data.names(f"work/{dataset_id}/quarantine")}
+    rows = {name: world.store.read(lambda tx, r=name: tx.runs.get(r)) for name in names}
+    known = sorted((row for row in rows.values() if row is not None), key=_when, reverse=True)
+    return [row.run_id for row in known] + sorted(name for name, row in rows.items() if row is None)
 
 
 @contextmanager
@@ -245,6 +251,9 @@ class _Made:
     def corrections(self) -> dict[str, Any]:
         found: dict[str, Any] = (self.record.get("spec") or {}).get("corrections", {})
         return found
+
+
+_Fixed = dict[str, tuple[Row, dict[str, str | None]]]  # digest of a record -> the record, and what is right
 
 
 class Desk:
@@ -293,7 +302,7 @@ class Desk:
 
     def _made(self, row: LedgerRow, mark: str) -> _Made:
         rows = [r for r in self._ledger.values() if r.state == "COMMITTED" and (r.partition, r.win) == (row.partition, row.win)]
-        maker = max((r for r in rows if f"{r.input_hash}:{r.transform_hash}:{r.spec_hash}" == mark), key=lambda r: r.run_id, default=None)
+        maker = max((r for r in rows if f"{r.input_hash}:{r.transform_hash}:{r.spec_hash}" == mark), key=_when, default=None)
         raw = read_run_file(self.world.data, self.id, maker.run_id, "run_record.json") if maker is not None else None
         return _Made(mark, maker, msgspec.json.decode(raw) if raw is not None else {})
 
@@ -316,13 +325,13 @@ class Desk:
             return None
         rules: Counter[str] = Counter()
         words: Counter[str] = Counter()
-        fixed: dict[str, dict[str, str | None]] = {}
+        fixed: _Fixed = {}
         for one in self.rows(run_id):
             said = self.decision(run_id, one)
             rules[one.rule] += 1
             words[said.verdict if said else "open"] += 1
             if said is not None and said.verdict == "fix":
-                fixed[one.digest] = said.sets
+                fixed[one.digest] = one, said.sets
         kind: Literal["rows", "capture"] = "capture" if "report.json" in names else "rows"
         known = bool(report or rules)
         found = Counter(report.get("detail", {}).get("rules", {})) or rules
@@ -346,7 +355,7 @@ class Desk:
             found: dict[str, Any] = msgspec.json.decode(path.read_bytes()) if path is not None else {}
             return found
 
-    def _state(self, row: LedgerRow, kind: str, words: Counter[str], fixed: dict[str, Any]) -> Any:
+    def _state(self, row: LedgerRow, kind: str, words: Counter[str], fixed: _Fixed) -> Any:
         accepted = any(d.capture and d.run_id == row.run_id for d in self._decisions)
         if kind == "capture" and not accepted and not fixed:
             return "open"
@@ -358,22 +367,33 @@ class Desk:
             return "replayed"
         return "fixed" if fixed else "accepted"
 
-    def _replayed(self, row: LedgerRow, fixed: dict[str, Any]) -> bool:
-        """Whether what was decided is in what is official."""
+    def _replayed(self, row: LedgerRow, fixed: _Fixed) -> bool:
+        """Whether what was decided is in what is official: the corrections were applied, and helped."""
         made = self.made(row)
         if not fixed:
             return row.state != "COMMITTED" and made.input_hash == row.input_hash
-        return all(made.corrections.get(digest) == sets for digest, sets in fixed.items())
+        return all(made.corrections.get(digest) == sets for digest, (_, sets) in fixed.items()) and not self._in_vain(made, fixed)
+
+    def _in_vain(self, made: _Made, fixed: _Fixed) -> list[Row]:
+        return self.aside_again((one for one, _ in fixed.values()), made.row.run_id) if made.row is not None else []
+
+    def aside_again(self, rows: Iterable[Row], run_id: str) -> list[Row]:
+        """Those of some rows that a later run set aside once more; connector code may have made another record of one."""
+        texts, places = set(), set()
+        for one in self.rows(run_id):
+            texts.add(one.digest)
+            places.add((one.source_id, one.line))
+        return [r for r in rows if r.digest in texts or (r.columns and (r.source_id, r.line) in places)]
 
     # ---- working the capture again -------------------------------------------------------------------------------------
     def again(self, target: Target, run_id: str) -> tuple[Target | None, str]:
         """The target that replays what a run set aside, and why the whole capture is worked where it is; None: all is official already.
 
-        Raises `UsageError` while nothing is decided, `Denied` when upstream was seen with other content since.
+        Raises `UsageError` while nothing is decided that could help, `Denied` when upstream was seen with other content since.
         """
         row = self._ledger[run_id]
         rows = [(r, self.decision(run_id, r)) for r in self.rows(run_id)]
-        fixed = {r.digest: d.sets for r, d in rows if d is not None and d.verdict == "fix"}
+        fixed = {r.digest: (r, d.sets) for r, d in rows if d is not None and d.verdict == "fix"}
         if not fixed and not any(d.capture and d.run_id == run_id for d in self._decisions):
             raise UsageError(
                 f"Nothing of run {run_id} is decided that a replay could bring in.",
@@ -389,11 +409,20 @@ class Desk:
                 expected="the newest capture",
                 remedy=f"`kfm run {self.id}`: corrections are applied wherever the same record turns up again.",
             )
+        vain = self._in_vain(made, fixed)
+        if vain and made.row is not None and made.mark == f"{row.input_hash}:{target.transform_hash}:{target.spec_hash}":
+            raise UsageError(
+                f"Run {made.row.run_id} applied what was decided, and set {len(vain)} of the corrected records aside again.",
+                expected="corrections that make a record usable",
+                remedy=f"`kfm quarantine show {made.row.run_id}` says what is still wrong; correct row {vain[0].n} otherwise.",
+            )
         whole = _why_whole(target, row, made)
         target = replace(target, trigger="quarantine")
         if whole:
             return replace(target, again=Again(row)), whole
-        only = tuple((r.source_id, r.line) for r, d in rows if (d is None or d.verdict == "fix") and r.digest not in made.corrections)
+        wanted = [r for r, d in rows if d is None or d.verdict == "fix"]
+        still = {r.digest for r in self.aside_again(wanted, made.row.run_id)} if made.row is not None else set()
+        only = tuple((r.source_id, r.line) for r in wanted if r.digest not in made.corrections or r.digest in still)
         schema = () if target.entry.schema else self._columns(made)
         return replace(target, again=Again(row, only, made.mark, schema), max_quarantined=1.0), ""
 
@@ -407,8 +436,13 @@ class Desk:
         return msgspec.convert(found, tuple[Column, ...])
 
 
+def _when(row: LedgerRow | NoopRow) -> tuple[dt.datetime, str]:
+    """When a run began: its id may have been chosen, and says nothing about it."""
+    return dt.datetime.fromisoformat(row.timestamp), row.run_id
+
+
 def _after(later: LedgerRow | NoopRow, row: LedgerRow) -> bool:
-    return later.run_id > row.run_id and (later.partition, later.win) == (row.partition, row.win)
+    return _when(later) > _when(row) and (later.partition, later.win) == (row.partition, row.win)
 
 
 def _why_whole(target: Target, row: LedgerRow, made: _Made) -> str:
@@ -453,9 +487,12 @@ def check_base(target: Target, partial: Mapping[str, str], head: Generation) -> 
 
 
 def check_added(target: Target, base_rows: int, part_rows: int, merged: TransformResult) -> None:
-    """A corrected record is a record of its own: it may repeat one that is there, never take its place."""
+    """A corrected record is a record of its own: it may repeat one that is there, never take its place.
+
+    Where captures are merged by key, the one that is there may be of an earlier capture, which any newer record updates.
+    """
     conflicts = base_rows + part_rows - merged.rows - merged.books.unchanged
-    if conflicts > 0:
+    if conflicts > 0 and target.entry.merge != "upsert":
         raise CaptureRefused(
             Refusal(
                 code="key.conflict",

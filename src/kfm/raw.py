@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from kfm import canonical
+from kfm.errors import UsageError
 from kfm.model import ids
 from kfm.zones.base import Zone
 
-__all__ = ["capture_files", "checksums", "parse_checksums", "render_raw"]
+RESERVED = {"manifest.json", "checksums.sha256"}  # names of our own in a capture
+
+__all__ = ["RESERVED", "capture_files", "checksums", "parse_checksums", "render_raw"]
 
 
 def checksums(digests: Mapping[str, str]) -> bytes:
@@ -25,6 +28,8 @@ def capture_files(
 ) -> dict[str, bytes | Path]:
     """Every file of a capture: the bytes as they came, a manifest without times or addresses, checksums over both."""
     folder = f"raw/{dataset_id}/captures/{capture_id}"
+    if taken := RESERVED & set(files):
+        raise UsageError(f"A source would be kept as {min(taken)}.", expected="another name", remedy="Rename the source.")
     listed = [{"path": name, "source_id": s["source_id"], "digest": s["digest"], "size": s["size"]} for name, s in zip(files, sources)]
     manifest = canonical.dumps({"capture_id": capture_id, "dataset_id": dataset_id, "files": listed}) + b"\n"
     digests = {name: s["digest"] for name, s in zip(files, sources)} | {"manifest.json": ids.digest(manifest)}

@@ -13,6 +13,7 @@ from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
 from kfm.errors import Denied, IntegrityError, KfmError, StepFailed
 from kfm.model import ids
 from kfm.model.dataset import DatasetEntry
+from kfm.model.kinds import KINDS
 from kfm.model.labels import obligations, release_steps
 from kfm.quarantine import check_added
 from kfm.records import read_facts
@@ -128,6 +129,8 @@ def tables_of(work: "_Update", wal: "Wal", result: TransformResult, base: str | 
             before = _records(kept_precise if private else kept, name, dataset_id)
             own[name], result = _upserted(work, own[name], before, result, scratch)
             books = result.books
+            if entry.source.kind in KINDS and KINDS[entry.source.kind].names:
+                kept = {p: a for p, a in kept.items() if p.endswith(".parquet") or p in result.files}
         if rule == "replace":
             kept, kept_precise = {}, {}
         rules = suppress_rules(world, dataset_id, suppressed)
@@ -263,6 +266,7 @@ def merge_tables(
         dataset_id=target.dataset_id,
         source_kind=target.entry.source.kind,
         span=result.span,
+        incomplete=result.books.quarantined > 0,
         format=target.entry.source.format,
         inputs=(
             InputFile(source_id="base", path=str(base[0].absolute()), digest=base[1]),
@@ -324,6 +328,12 @@ def release(
     work: Any = None,
 ) -> tuple[dict[str, Any], TransformResult]:
     """One table released by the registry's rules and without what was withdrawn; returns where it lies and what it is."""
+    if not name.endswith(".parquet"):
+        raise Denied(
+            f"{name} of {entry.dataset_id} is no table, so no rule can take records out of it.",
+            expected="a dataset of tables alone",
+            remedy="Withdraw the whole dataset or version: `kfm withdraw` without --record and --area.",
+        )
     table = open_table(world, entry.dataset_id, stored, room(scratch, "plain"))
     job = govern_job(entry, table, name, result.schema, rules, stored["digest"])
     released = world.transform(job, room(scratch, "released"), None)

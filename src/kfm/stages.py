@@ -20,7 +20,9 @@ from typing import Any
 import msgspec
 
 from kfm import config
+from kfm.attest import KeyFolder
 from kfm.catalog.base import prov_path
+from kfm.channel import Channel
 from kfm.cli.call import Parser, guard
 from kfm.cli.terminal import progress, say, sign
 from kfm.clock import SystemClock, rfc3339
@@ -88,7 +90,8 @@ _BATCH: Flag = ("--batch", {"metavar": "30d", "help": "length of one batch, in d
 def parser_of(stage: str) -> Parser:
     """The parser of one stage."""
     parser = Parser(prog=f"{stage}.py", description=STAGES[stage])
-    for name, more in (*FLAGS, _BATCH) if stage == "backfill" else FLAGS:
+    batch = [flag for flag in (*FLAGS, _BATCH) if flag[0] != "--run_id"]  # each batch is a run of its own
+    for name, more in batch if stage == "backfill" else FLAGS:
         action = parser.add_argument(name, "--" + name[2:].replace("_", "-"), **more)
         action.option_strings = [name]  # both spellings are taken, the documented one is shown
     return parser
@@ -112,7 +115,10 @@ def main(stage: str, file: str, argv: Sequence[str] | None = None) -> int:
 # ---- the call --------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Elsewhere(Workspace):
-    """Registry, connectors, keys and policy of a workspace; zones, catalog, ledger and receipts in a tree of their own."""
+    """Registry, connectors and policy of a workspace; zones, catalog, ledger, receipts and keys in a tree of their own.
+
+    With a key of its own: what is made here is nothing that the workspace has signed.
+    """
 
     base: Path = Path()
     places: Mapping[str, Path] = field(default_factory=dict)
@@ -124,6 +130,10 @@ class _Elsewhere(Workspace):
     @property
     def store_file(self) -> Path:
         return self.base / "ledger" / "idempotency.sqlite"
+
+    @property
+    def keys(self) -> Path:
+        return self.base / "keys"
 
     def zones(self) -> tuple[LocalZone, LocalZone]:
         return MappedZone(self.base, self.places), LocalZone(self.base)
@@ -172,8 +182,8 @@ def _called(stage: str, file: Path, args: Any) -> _Call:
     workspace.require(own)
     zones = {zone: str(place) for zone in ("raw", "work", "processed") if (place := getattr(args, f"{zone}_dir"))}
     return _Call(
-        stage=stage, args=args, workspace=_elsewhere(workspace, zones) if zones else workspace, dataset_id=own,
-        said_by="folder" if not args.dataset_id else "config" if "dataset_id" in said else "flag", run_id=_run_id(args.run_id),
+        stage=stage, args=args, workspace=_elsewhere(workspace, zones, own) if zones else workspace, dataset_id=own,
+        said_by="folder" if not args.dataset_id else "config" if "dataset_id" in said else "flag", run_id=_run_id(getattr(args, "run_id", None)),
         win=bounds(args.since, args.until) if args.since else "", zones=zones, began=rfc3339(SystemClock().now()),
     )  # fmt: skip
 
@@ -205,15 +215,32 @@ def _run_id(text: str | None) -> str | None:
     return ids.check_id(text.removeprefix("run_").replace(":", ""), "run id") if text else None
 
 
-def _elsewhere(workspace: Workspace, zones: Mapping[str, str]) -> Workspace:
+def _elsewhere(workspace: Workspace, zones: Mapping[str, str], dataset_id: str) -> Workspace:
     given = {zone: Path(place).absolute() for zone, place in zones.items()}
     base = next(given[zone] for zone in ("processed", "work", "raw") if zone in given).parent
     places = {zone: given.get(zone, base / zone) for zone in ("raw", "work", "processed")}
     if any(p.resolve().is_relative_to(workspace.data.resolve()) for p in (base, *places.values())):
         raise UsageError("The zones named lie inside the workspace's own.", expected="folders outside its data/", remedy="Leave the flags out, or name others.")  # fmt: skip
-    if len({*places.values(), base / "catalog", base / "ledger"}) < 5:
+    if len({*places.values(), base / "catalog", base / "ledger", base / "keys"}) < 6:
         raise UsageError("Two zones would share a folder.", expected="one folder each", remedy="Name another.")
-    return _Elsewhere(workspace.path, workspace.config, base, places)
+    if base.resolve() == workspace.path.resolve():
+        raise UsageError("The tree would share ledger and keys with the workspace.", expected="a folder of its own", remedy="Name another.")
+    _refuse_withdrawn(workspace, dataset_id)
+    found = _Elsewhere(workspace.path, workspace.config, base, places)
+    if not any(found.keys.glob("*.key")):
+        KeyFolder(found.keys).new()
+    return found
+
+
+def _refuse_withdrawn(workspace: Workspace, dataset_id: str) -> None:
+    """Another tree does not know what was withdrawn here, so it could show it again."""
+    zone, root = workspace.zones()
+    with contextlib.closing(zone), contextlib.closing(root):
+        channel, number = Channel(zone, KeyFolder(workspace.keys), dataset_id), 1
+        while (found := channel.predicate(number)) is not None:
+            if found.kind == "withdraw":
+                raise Denied(f"Generation {number} of {dataset_id} withdrew content, and another tree would not keep it out.", expected="a dataset nothing was withdrawn of", remedy="Leave the folders out: the workspace itself keeps it out.")  # fmt: skip
+            number += 1
 
 
 # ---- the stages ------------------------------------------------------------------------------------------------------
@@ -270,13 +297,14 @@ def _targets(call: _Call) -> list[Target]:
 def _real(world: World, call: _Call) -> Iterator[Done]:
     known = world.store.read(lambda tx: tx.runs.get(call.run_id)) if call.run_id else None
     if call.stage == "ingest" and known is None:
+        _check_unused(world, call)
         targets = _targets(call)
         if call.run_id and len(targets) > 1:
             raise UsageError(
                 f"{call.dataset_id} has {len(targets)} partitions, each a run of its own.", expected="no --run_id", remedy="Leave it out."
             )
         for target in targets:
-            yield _stopped(world, target, call), target.spec_hash, {"spec_file_hash": target.spec_file_hash}
+            yield _ingested(world, call, target)
         return
     rows = [known] if known is not None else [] if call.run_id else _newest(world, call)
     if not rows or rows[0].dataset_id != call.dataset_id:
@@ -288,6 +316,24 @@ def _real(world: World, call: _Call) -> Iterator[Done]:
         plan = _plan(world, row)
         _check_spec(call, row, plan)
         yield _go_on(world, call, row, plan), row.spec_hash, {"spec_file_hash": plan.get("spec_file_hash")}
+
+
+def _check_unused(world: World, call: _Call) -> None:
+    """A run that was a NOOP has its id too, though no row in the ledger."""
+    if call.run_id and any(n.run_id == call.run_id for n in world.store.read(lambda tx: tx.runs.noops(None, -1))):
+        raise UsageError(f"Run {call.run_id} has ended: nothing was new then.", expected="an id that no run has", remedy="Leave --run_id out, or choose another.")  # fmt: skip
+
+
+def _ingested(world: World, call: _Call, target: Target) -> Done:
+    """A new run, or the open one over the same input; which must then be the one that was asked for."""
+    outcome = _stopped(world, target, call)
+    row: LedgerRow | None = world.store.read(lambda tx: tx.runs.get(outcome.run_id))
+    plan = _plan(world, row) if row is not None else {}
+    if row is not None and call.run_id not in (None, row.run_id):
+        raise UsageError(f"Run {row.run_id} is open over the same input.", expected=f"--run_id {row.run_id}, or none", remedy=call.command("validate", row.run_id) + " goes on with it.")  # fmt: skip
+    if row is not None:
+        _check_spec(call, row, plan)
+    return outcome, target.spec_hash, {"spec_file_hash": plan.get("spec_file_hash") if plan else target.spec_file_hash}
 
 
 def _newest(world: World, call: _Call) -> list[LedgerRow]:
@@ -357,16 +403,20 @@ class _Offline:
 # ---- receipts --------------------------------------------------------------------------------------------------------
 def _told(world: World, call: _Call, outcome: Outcome, spec_hash: str, more: dict[str, Any]) -> int:
     """Write the receipt of a stage, say where it is and what comes next."""
-    nxt = _next(call, outcome)
-    receipt = StageReceipt(
+    where = f"work/{call.dataset_id}/runs/{outcome.run_id}/" + ("artifacts/" if call.args.dry_run else "") + f"{call.stage}_receipt.json"
+    receipt = _kept(world, where)
+    if receipt is not None:
+        outcome = msgspec.structs.replace(outcome, state=receipt.state, reason=receipt.reason, exit_code=receipt.exit_code)
+    nxt = receipt.next if receipt is not None else _next(call, outcome)
+    written = receipt is None
+    receipt = receipt or StageReceipt(
         stage=call.stage, dataset_id=call.dataset_id, dataset_id_from=call.said_by, run_id=outcome.run_id, state=outcome.state,  # type: ignore[arg-type]
         exit_code=outcome.exit_code, started_at=call.began, finished_at=rfc3339(world.clock.now()), spec_hash=spec_hash,
         partition=outcome.partition, reason=outcome.reason, window=outcome.window, upstream=call.upstream, version_id=outcome.version_id,
         generation=outcome.generation, files=() if call.args.dry_run else _files(world, call, outcome), zones=call.zones, next=nxt,
         dry_run=call.args.dry_run, **more,
     )  # fmt: skip
-    where = f"work/{call.dataset_id}/runs/{outcome.run_id}/" + ("artifacts/" if call.args.dry_run else "") + f"{call.stage}_receipt.json"
-    if outcome.run_id:
+    if outcome.run_id and written:
         world.data.replace(where, pretty(receipt))
     shown = _shown(call, where) if outcome.run_id else ""
     if call.args.log_json:
@@ -386,6 +436,14 @@ def _told(world: World, call: _Call, outcome: Outcome, spec_hash: str, more: dic
             say(f"    {outcome.remedy}")
         say(f"exit {outcome.exit_code}")
     return outcome.exit_code
+
+
+def _kept(world: World, where: str) -> StageReceipt | None:
+    """The receipt of a stage that is done; None while it waits (for a lease, for people), and when it cannot be read."""
+    with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+        found = msgspec.json.decode(world.data.read(where), type=StageReceipt)
+        return found if found.exit_code not in (5, 7) else None
+    return None
 
 
 def _shown(call: _Call, path: str) -> str:
@@ -458,8 +516,6 @@ def _backfill(call: _Call) -> int:
     entry = call.workspace.require(call.dataset_id)
     length = call.args.batch or "30d"
     pieces = batches(call.args.since, call.args.until, length, zoneinfo.ZoneInfo(entry.time_zone))
-    if call.run_id:
-        raise UsageError("Each batch is a run of its own.", expected="no --run_id", remedy="Leave it out: a restart skips what is done.")
     if entry.merge == "replace" and len(pieces) > 1:
         raise UsageError(f"{call.dataset_id} is replaced by every run, so a batch would push out the one before it.", expected="merge: upsert or partition in the registry", remedy="Change it, or run the window whole with a longer --batch.")  # fmt: skip
     spec_hash = targets_of(call.workspace, call.dataset_id, win=pieces[0])[0].spec_hash  # refuses what has no window
@@ -475,7 +531,7 @@ def _backfill(call: _Call) -> int:
 
 def _work_off(world: World, call: _Call, pieces: list[str], path: str, spec_hash: str) -> int:
     kept = msgspec.json.decode(world.data.read(path)).get("batches", []) if world.data.exists(path) else []
-    done = {(b["window"], b["partition"]): b for b in kept if b["state"] in ("COMMITTED", "NOOP")}
+    done = {(b["window"], b["partition"]): b for b in kept if _is_done(b)}
     code, state, took = 0, "COMMITTED", 0.0
     for number, piece in enumerate(pieces, 1):
         for target in targets_of(call.workspace, call.dataset_id, win=piece, trigger="runner:backfill", spec_file=call.args.spec):
@@ -486,7 +542,7 @@ def _work_off(world: World, call: _Call, pieces: list[str], path: str, spec_hash
             took = max(took, time.monotonic() - began)
             code, state = outcome.exit_code, outcome.state
             done[piece, target.partition] = {"window": piece, "partition": target.partition, "state": state, "run_id": outcome.run_id,
-                                             "version_id": outcome.version_id, "reason": outcome.reason}  # fmt: skip
+                                             "version_id": outcome.version_id, "reason": outcome.reason, "exit_code": code}  # fmt: skip
             left = f"; at most {took * (len(pieces) - number):.0f} s left" if number < len(pieces) and not code else ""
             say_or_json(
                 call,
@@ -504,6 +560,11 @@ def _work_off(world: World, call: _Call, pieces: list[str], path: str, spec_hash
                 return code
     say_or_json(call, f"{len(done)} runs done. Summary {_shown(call, path)}", summary=_shown(call, path), exit_code=0)
     return code
+
+
+def _is_done(batch: Mapping[str, Any]) -> bool:
+    """Official, or nothing new; what was denied before or waits for people is neither."""
+    return batch["state"] == "COMMITTED" or (batch["state"] == "NOOP" and batch.get("exit_code") == 0)
 
 
 # ---- output ----------------------------------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ import msgspec
 
 from kfm import config
 from kfm.clock import Clock, SystemClock
-from kfm.connectors.kinds import KINDS
 from kfm.errors import UsageError
 from kfm.fetch.url import expand_url, parse_url
 from kfm.model import ids
 from kfm.model.dataset import DatasetEntry, UpdaterConfig
+from kfm.model.kinds import KINDS
 from kfm.model.labels import is_private
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import window as parse_window
@@ -83,7 +83,7 @@ def _sources(entry: DatasetEntry) -> tuple[dict[str, str], ...]:
         return ({"source_id": "source", "url": entry.source.url},)
     urls = [entry.source.url, *entry.source.urls]
     words = [re.sub(r"[^A-Za-z0-9_-]", "-", url.partition("?")[0].rstrip("/").rpartition("/")[2].partition(".")[0]) for url in urls]
-    distinct = len({w.lower() for w in words if w}) == len(urls)
+    distinct = len({w.lower() for w in words if w} - {"manifest", "checksums"}) == len(urls)
     return tuple({"source_id": word if distinct else f"source-{n}", "url": url} for n, (word, url) in enumerate(zip(words, urls), 1))
 
 
@@ -92,7 +92,19 @@ def _asks(entry: DatasetEntry, code: bytes) -> bool:
     if b"def acquire" in code:
         import ast
 
-        return any(isinstance(node, ast.FunctionDef) and node.name == "acquire" for node in ast.parse(code).body)
+        try:
+            asks = any(isinstance(node, ast.FunctionDef) and node.name == "acquire" for node in ast.parse(code).body)
+        except (SyntaxError, ValueError) as error:
+            raise UsageError(
+                f"scripts/connectors/{entry.dataset_id}/connector.py cannot be read: {error}.", expected="Python", remedy="Correct it."
+            ) from error
+        if asks and (entry.release is not None or entry.sensitivity not in (None, "public")):
+            raise UsageError(
+                f"{entry.dataset_id} is not public, and the addresses its acquire() asks for would be.",
+                expected="registered addresses only",
+                remedy="Take acquire() out; transform() may stay.",
+            )
+        return asks
     return entry.source.kind in KINDS and KINDS[entry.source.kind].asks
 
 

@@ -18,12 +18,12 @@ import msgspec
 
 from kfm import config
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformJob, TransformResult
-from kfm.connectors.kinds import KINDS
 from kfm.connectors.process import run_transform
 from kfm.errors import KfmError, UsageError
 from kfm.model.connector import Capabilities
 from kfm.model.dataset import DatasetEntry
 from kfm.model.ids import check_dataset_id
+from kfm.model.kinds import KINDS
 from kfm.model.window import bounds
 from kfm.stages import STAGES, flags_table, parser_of
 from kfm.targets import targets_of
@@ -73,6 +73,8 @@ def check_connector(workspace: Path, dataset_id: str) -> list[Finding]:
     if not folder.is_dir():
         return [_found("folder", f"scripts/connectors/{dataset_id} does not exist.", f"`kfm connector new {dataset_id}` makes it.")]
     found = [*_files(folder), *_help(folder)]
+    if (broken := _broken(folder)) is not None:
+        return [*found, broken]
     try:
         check_dataset_id(dataset_id)
         entry = open_workspace(workspace).require(dataset_id)
@@ -86,6 +88,8 @@ def check_connector(workspace: Path, dataset_id: str) -> list[Finding]:
 def write_golden(workspace: Path, dataset_id: str) -> dict[str, Any]:
     """Accept what the fixture gives now: `fixtures/expected.json`."""
     folder = workspace / "scripts" / "connectors" / dataset_id
+    if (broken := _broken(folder)) is not None:
+        raise UsageError(broken.what, expected="connector code that can be read", remedy=broken.remedy)
     target = targets_of(open_workspace(workspace), dataset_id)[0]
     with tempfile.TemporaryDirectory(prefix="kfm-check-") as temp:
         golden = _golden(run_transform(_job(target, _inputs(folder, target)), Path(temp)))
@@ -96,6 +100,22 @@ def write_golden(workspace: Path, dataset_id: str) -> dict[str, Any]:
 def _found(rule: str, what: str, remedy: str) -> Finding:
     assert rule in RULES
     return Finding(rule=rule, what=what, remedy=remedy)
+
+
+def _code(folder: Path) -> ast.Module:
+    path = folder / "connector.py"
+    return ast.parse(path.read_bytes() if path.is_file() else b"")
+
+
+def _broken(folder: Path) -> Finding | None:
+    """What keeps connector.py from being Python at all."""
+    try:
+        _code(folder)
+    except (SyntaxError, ValueError) as error:  # ValueError: a zero byte
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        return _found("runs", f"connector.py{line} is no Python: {said}.", "Correct it; nothing of it was run.")
+    return None
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -115,8 +135,9 @@ def _runner(path: Path, stage: str) -> Iterator[Finding]:
     text = path.read_text(errors="replace")
     try:
         tree = ast.parse(text) if path.suffix == ".py" else None
-    except SyntaxError as error:
-        yield _found("thin", f"{path.name} is no Python: line {error.lineno}.", "Copy it from the skeleton.")
+    except (SyntaxError, ValueError) as error:
+        line = f": line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        yield _found("thin", f"{path.name} is no Python{line}.", "Copy it from the skeleton.")
         return
     head = (ast.get_docstring(tree) or "") if tree is not None else "\n".join(text.splitlines()[:30])
     missing = [h.rstrip(":") for h in _HEADINGS if h not in head]
@@ -199,11 +220,9 @@ def _behaviour(folder: Path, target: Target) -> Iterator[Finding]:
             try:
                 yield from check()
             except (CaptureRefused, ConnectorFailed) as error:
-                stack = getattr(error, "stack", "").strip().splitlines()
-                reach = re.search(r"connector code may not[^\n]*", getattr(error, "stack", ""))
-                yield _found(
-                    "writes" if reach else "runs", reach[0] if reach else error.happened, stack[-1] if stack and not reach else error.remedy
-                )
+                reach = re.findall(r"^PermissionError: (connector code may not[^\n]*)", getattr(error, "stack", ""), re.M)
+                what = f"{reach[-1][:1].upper()}{reach[-1][1:]}." if reach else error.happened
+                yield _found("writes" if reach else "runs", what, error.remedy)
     if _tree(folder) != before:
         yield _found("writes", "The connector's folder changed while it ran.", "Write to ctx.scratch only.")
 
@@ -223,8 +242,7 @@ class _Suite:
     def __init__(self, folder: Path, target: Target, temp: Path) -> None:
         self.folder, self.target, self.temp = folder, target, temp
         self.inputs = _inputs(folder, target)
-        code = (folder / "connector.py").read_bytes() if (folder / "connector.py").is_file() else b""
-        self.names = {n.name for n in ast.parse(code).body if isinstance(n, ast.FunctionDef)}
+        self.names = {n.name for n in _code(folder).body if isinstance(n, ast.FunctionDef)}
 
     def room(self, name: str) -> Path:
         found = self.temp / name

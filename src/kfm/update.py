@@ -333,7 +333,7 @@ class _Update:
         self.log.say("input.validating", stage="validate", capture_id=captured.capture_id)
         out = room(scratch, "out")
         try:
-            result = msgspec.structs.replace(world.transform(job, out, self._progress), steps=())  # only a release has steps to tell
+            result = self._transformed(job, out)
         except CaptureRefused:
             for rows in out.glob("*.quarantine.jsonl"):
                 keep_rows(world, target, wal.run.run_id, rows)
@@ -346,7 +346,40 @@ class _Update:
         yield "part DONE"
         return result
 
+    def _transformed(self, job: TransformJob, out: Path) -> TransformResult:
+        """The transform; what connector code had a hand in is read and written once more where it has none."""
+        result = msgspec.structs.replace(self.world.transform(job, out, self._progress), steps=())  # only a release has steps to tell
+        if job.connector is None:
+            return result
+        made = out / result.artifact
+        if made.is_symlink() or not made.is_file():
+            raise IntegrityError(f"{made.name} is no file after the transform.", expected="a table", remedy="Correct the connector.")
+        table = InputFile(source_id="table", path=str(made.absolute()), digest="")
+        again = TransformJob(
+            kind="recheck",
+            dataset_id=job.dataset_id,
+            format=job.format,
+            inputs=(table,),
+            schema=result.schema,
+            business_key=job.business_key,
+            artifact=job.artifact,
+        )
+        found = self.world.transform(again, room(out, "checked"), None)
+        if (
+            (found.rows, found.content_id) != (result.rows, result.content_id)
+            or found.rows != result.books.written
+            or not result.books.balanced
+        ):
+            raise IntegrityError(
+                f"The table of {job.dataset_id} is not the one its transform told of.",
+                expected=f"{result.rows} rows, {result.content_id}",
+                remedy="Connector code may change rows, not the file or what is said of it; correct it.",
+            )
+        return msgspec.structs.replace(found, books=result.books, quarantine=result.quarantine, warnings=result.warnings, span=result.span)
+
     def _progress(self, event: dict[str, Any]) -> None:
+        if event.get("op") == "log" and event.get("event") != "child.start" and not self.private:
+            self.log.say(f"connector.{event.get('event')}", stage="transform", said=event.get("fields"))
         if self.world.echo is not None:
             event = {} if self.private else event
             self.world.echo({"event": "step.progress", "stage": "transform", "dataset_id": self.target.dataset_id, **event})
@@ -384,8 +417,9 @@ class _Update:
             kept = [hash_file(path) for path in files.values()]
             sources = tuple({"source_id": s["source_id"], "digest": k.digest, "size": k.size} for s, k in zip(sources, kept))
         publisher = self.world.publish(self.log)
+        expected = {name: s["digest"] for name, s in zip(files, sources)}
         for path, content in capture_files(self.target.dataset_id, captured.capture_id, files, sources).items():
-            _written(self.world, path, publisher.write_file(path, content))
+            _written(self.world, path, publisher.write_file(path, content), expected.get(path.rpartition("/")[2]))
         render_raw(self.world.data, self.target.dataset_id, publisher.update_metadata)
 
     def _sealed(self, path: Path, scratch: Path) -> Path:

@@ -21,10 +21,10 @@ from kfm.workspace import Workspace
 from kfm.zones.base import hash_file
 
 if TYPE_CHECKING:
-    from kfm.fetch.replay import ReplayFetcher
+    from kfm.fetch.replay import Recording, ReplayFetcher
 
 
-__all__ = ["Routed", "captured_files", "is_live", "own_sample", "replayed", "user_note", "workspace_note"]
+__all__ = ["Routed", "is_live", "own_sample", "recorded_by", "replayed", "user_note", "workspace_note"]
 
 SAMPLE_DOMAIN = "sample.kfm.example"
 
@@ -128,32 +128,41 @@ def own_sample() -> str:
 
 def replayed(workspace: Workspace, store: SqliteStore, aside: Path) -> "ReplayFetcher":
     """Answers from replay.json, from recordings (KFM_REPLAY, `replay` in kfm.yml), or from the newest capture of each source."""
-    from kfm.fetch.replay import Recordings, ReplayFetcher
+    from kfm.fetch.replay import Recording, Recordings, ReplayFetcher
 
-    note = workspace.path / "replay.json"
-    if note.is_file():
-        listed: dict[str, str] = msgspec.json.decode(note.read_bytes())
-        return ReplayFetcher.of_captures({url: workspace.path / file for url, file in listed.items()})
-    recorded = os.environ.get("KFM_REPLAY") or workspace.config.replay
-    if recorded:
-        return ReplayFetcher(Recordings.of(workspace.path / recorded))
-    files: dict[str, Path] = {}
+    if (workspace.path / "replay.json").is_file():
+        return ReplayFetcher(Recordings.of(workspace.path, "replay.json"))
+    chosen, usual = os.environ.get("KFM_REPLAY"), workspace.config.replay
+    if chosen or (usual and (workspace.path / usual).is_dir()):  # a kfm.yml travels to where its folder is not
+        return ReplayFetcher(Recordings.of(workspace.path / (chosen or usual)))
+    known: dict[tuple[str, str | None], Recording] = {}
     for row in store.read(lambda tx: tx.runs.recent(None, 10_000)):
         entry = workspace.entry(row.dataset_id)
-        if entry is None:
-            continue
-        since, _, until = row.win.partition("/")
-        sources = [s for s in msgspec.json.decode(row.source_metadata) if s.get("digest")]
-        urls = [expand_url(s["source_url"], since or None, until or None, row.partition or None) for s in sources]
-        if not all(url in files for url in urls):
-            files |= dict(zip(urls, captured_files(workspace, row, entry.source.format, aside).values())) | files
-    return ReplayFetcher.of_captures({url: path for url, path in files.items() if url.startswith("http")})  # others ask no one
+        if entry is not None and not all((url, s.get("body")) in known for s, url in _asked(row)):
+            for answer in recorded_by(workspace, row, entry.source.format, aside):
+                known.setdefault((answer.url, answer.request_body), answer)  # rows come newest first
+    return ReplayFetcher.of_captures([r for r in known.values() if r.url.startswith("http")])  # others ask no one
 
 
-def captured_files(workspace: Workspace, row: LedgerRow, kind: str, aside: Path) -> dict[str, Path]:
-    """The captured files of a run by name, if they are still whole; sealed ones are opened into `aside`."""
+def recorded_by(workspace: Workspace, row: LedgerRow, kind: str, aside: Path) -> "list[Recording]":
+    """Every question of a run and its captured answer, if all are still whole; sealed ones are opened into `aside`."""
+    from kfm.fetch.replay import Recording
+
+    return [
+        Recording(url=url, file=str(file.absolute()), method="POST" if s.get("body") else "GET", request_body=s.get("body"))
+        for (s, url), file in zip(_asked(row), _captured_files(workspace, row, kind, aside).values())
+    ]
+
+
+def _asked(row: LedgerRow) -> list[tuple[dict[str, Any], str]]:
+    """The captured sources of a run, each with the address that was asked for."""
+    since, _, until = row.win.partition("/")
     sources = [s for s in msgspec.json.decode(row.source_metadata) if s.get("digest")]
-    names = {f"{s['source_id']}.{kind}": s["digest"] for s in sources}
+    return [(s, expand_url(s["source_url"], since or None, until or None, row.partition or None)) for s in sources]
+
+
+def _captured_files(workspace: Workspace, row: LedgerRow, kind: str, aside: Path) -> dict[str, Path]:
+    names = {f"{s['source_id']}.{kind}": s["digest"] for s, _ in _asked(row)}
     base, vaults = workspace.data / "raw" / row.dataset_id / "captures", Vaults(workspace.path / "keys" / "data")
     plain, found = base / ids.capture_id(names), {}
     for name, digest in names.items():

@@ -124,10 +124,10 @@ def _transform(job: TransformJob, scratch: Path, on_event: Echo | None) -> Trans
     return run_transform(job, scratch, on_event=on_event, timeout_s=float(os.environ.get("KFM_STEP_SECONDS", "21600")))
 
 
-def _acquire(job: TransformJob, scratch: Path, fetch: Callable[[dict[str, Any]], dict[str, Any]]) -> TransformResult:
+def _acquire(job: TransformJob, scratch: Path, fetch: Callable[[dict[str, Any]], dict[str, Any]], heard: Echo) -> TransformResult:
     from kfm.connectors.process import run_transform
 
-    return run_transform(job, scratch, fetch=fetch, timeout_s=float(os.environ.get("KFM_STEP_SECONDS", "21600")))
+    return run_transform(job, scratch, fetch=fetch, on_event=heard, timeout_s=float(os.environ.get("KFM_STEP_SECONDS", "21600")))
 
 
 def _private(workspace: Path) -> dict[str, str]:
@@ -204,7 +204,7 @@ def _open_world(
         store=store,
         data=data,
         root=root,
-        keys=KeyFolder(workspace.path / "keys"),
+        keys=KeyFolder(workspace.keys),
         fetcher=fetcher,
         transform=_transform,
         merge=_transform,

@@ -36,6 +36,11 @@ class Workspace:
     def store_file(self) -> Path:
         return self._under(self.config.store, "sqlite", "store")
 
+    @property
+    def keys(self) -> Path:
+        """The folder of what signs and seals here."""
+        return self.path / "keys"
+
     def zones(self) -> tuple[LocalZone, LocalZone]:
         """The data zones, and the folder that receipts and ledger lie in."""
         return LocalZone(self.data), LocalZone(self.path)

@@ -30,6 +30,7 @@ from kfm.zones.base import Zone
 __all__ = ["Again", "Outcome", "Target", "World", "specify"]
 
 Transform = Callable[[TransformJob, Path, Callable[[dict[str, Any]], None] | None], TransformResult]
+Acquire = Callable[[TransformJob, Path, Callable[[dict[str, Any]], dict[str, Any]], Callable[[dict[str, Any]], None]], TransformResult]
 
 
 class Heart(Protocol):
@@ -47,7 +48,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     state: str  # COMMITTED, NOOP, REJECTED, FAILED, SUPERSEDED, PROPOSED, FENCED
     reason: str = ""
     exit_code: int = 0
-    names: str = ""  # what a NOOP names: a proposal, a denial, a rollback
+    names: str = ""  # what a NOOP names: a proposal, a denial, a rollback; of a new version: its new columns
     version_id: str | None = None
     generation: int | None = None
     rows_read: int = 0
@@ -176,7 +177,7 @@ class World:
     toolchain: Callable[[], dict[str, str]] = dict
     new_run_id: Callable[[], str] = ids.new_run_id
     propose_only: bool = False  # what needs nobody's approval waits all the same
-    acquire: Callable[[TransformJob, Path, Callable[[dict[str, Any]], dict[str, Any]]], TransformResult] = _no_acquire
+    acquire: Acquire = _no_acquire
     heart: "Heart | None" = None  # None: nobody renews (tests with a clock of their own)
     trace: Callable[[Publisher, RunLog, Mapping[str, Any]], Publisher] = field(
         default=lambda inner, log, marks: TracePublisher(inner, log.trace, marks)

@@ -175,3 +175,144 @@ def test_a_refusal_holds_when_the_run_was_killed_before_it_could_say_so(
     said = kfm("resume")
     assert said.code == 1 and "The second page never came." in said.out + said.err
     assert not (ws / "data" / "processed").exists()
+
+
+LIES = {
+    "bytes rewritten after the fetch": (
+        'def acquire(ask):\n    ask.get(ask.urls[0], "page-1").write_text("id,v\\na,666\\n")\n',
+        0,
+        "",
+    ),
+    "a link to a key in place of the table": (
+        "import os\n\ndef validate(ctx, rows):\n    list(rows)\n    name = next(n for n in os.listdir('.') if n.endswith('.parquet'))\n"
+        "    os.remove(name)\n    os.symlink('/proc/self/cwd/keys/x.key', name)\n    return []\n",
+        1,
+        "os.symlink",
+    ),
+    "another table": (
+        "import os, pyarrow as pa, pyarrow.parquet as pq\n\ndef validate(ctx, rows):\n    list(rows)\n"
+        "    name = next(n for n in os.listdir('.') if n.endswith('.parquet'))\n    table = pq.read_table(name)\n"
+        "    pq.write_table(pa.concat_tables([table, table]), name)\n    return []\n",
+        1,
+        "business key of another",
+    ),
+    "another content": (
+        "import os, pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq\n\ndef validate(ctx, rows):\n    list(rows)\n"
+        "    name = next(n for n in os.listdir('.') if n.endswith('.parquet'))\n    table = pq.read_table(name)\n"
+        "    pq.write_table(table.set_column(1, table.schema.field(1), pc.add(table.column(1), 1)), name)\n    return []\n",
+        6,
+        "not the one its transform told of",
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_connector_code_cannot_change_what_is_kept_or_told(
+    kfm: Kfm, ws: Path, up: Upstream, connector: Callable[..., None], lie: str
+) -> None:
+    up.files["/1.csv"] = b"id,v\na,1\nb,2\n"
+    code, exit_code, words = LIES[lie]
+    connector(code)
+    said = kfm("run", "asked", "--json")
+    assert (said.code, words in said.json["runs"][0]["reason"]) == (exit_code, True), said.json
+    if exit_code:
+        assert not (ws / "data" / "processed").exists()
+    else:
+        assert [r["v"] for r in rows(ws, said)] == [1, 2], "the bytes of upstream, not those of the connector"
+        assert kfm("verify").code == 0
+
+
+def test_forged_numbers_and_paths_in_the_answer_of_the_child_are_not_believed(
+    kfm: Kfm, ws: Path, up: Upstream, connector: Callable[..., None]
+) -> None:
+    up.files["/1.csv"] = b"id,v\na,1\nb,2\n"
+    connector(
+        "import gc, os\nfrom kfm.connectors.child import _Wire\n\ndef validate(ctx, rows):\n    list(rows)\n"
+        "    wire = next(o for o in gc.get_objects() if isinstance(o, _Wire))\n"
+        "    books = {'read': 1000, 'written': 1000}\n"
+        "    wire.send({'op': 'done', 'result': {'artifact': 'x', 'books': books, 'schema': [{'name': 'id', 'type': 'string'},"
+        " {'name': 'v', 'type': 'integer'}], 'content_id': 'sha256:0', 'profile': {}, 'rows': 1000, 'quarantine': '../../../keys/root.json'}})\n"
+        "    os._exit(0)\n"
+    )
+    said = kfm("run", "asked", "--json")
+    assert said.code == 6 and "not the one its transform told of" in said.json["runs"][0]["reason"]
+    assert not (ws / "data" / "processed").exists()
+    assert not list((ws / "data" / "work").rglob("rows.jsonl"))
+
+
+def test_a_capture_has_no_room_for_a_source_named_like_its_manifest(
+    kfm: Kfm, ws: Path, up: Upstream, connector: Callable[..., None]
+) -> None:
+    up.files["/1.csv"] = b'{"id": "a"}'
+    connector('def acquire(ask):\n    ask.get(ask.urls[0], "manifest")\n')
+    path = ws / "data" / "registry" / "asked.yml"
+    path.write_text(path.read_text().replace("format: csv", "format: json"))
+    said = kfm("run", "asked", "--json")
+    assert said.code == 2 and "manifest" in said.json["runs"][0]["reason"]
+
+
+def test_the_addresses_of_a_private_dataset_never_follow_from_its_records(kfm: Kfm, ws: Path, connector: Callable[..., None]) -> None:
+    connector('def acquire(ask):\n    ask.get(ask.urls[0], "a")\n')
+    path = ws / "data" / "registry" / "asked.yml"
+    path.write_text(path.read_text().replace("sensitivity: public", "sensitivity: restricted"))
+    said = kfm("run", "asked")
+    assert said.code == 2 and "not public" in said.err
+
+
+def test_a_refused_capture_that_equals_the_official_one_is_still_refused(kfm: Kfm, up: Upstream, connector: Callable[..., None]) -> None:
+    up.files |= {"/1.csv": b"id,v\na,1\n", "/ok": b"yes"}
+    code = 'from kfm.connectors.base import Refused\n\ndef acquire(ask):\n    ask.get(ask.urls[0], "a")\n'
+    code += '    if ask.get("{base}/ok", "ok", keep=False).read_text() != "yes":\n        raise Refused("x", "No.", expected="yes", remedy="-")\n'
+    connector(code)
+    assert kfm("run", "asked").code == 0
+    up.files["/ok"] = b"no"
+    assert kfm("run", "asked", "--json").json["runs"][0]["state"] == "FAILED"
+
+
+def test_many_files_together_keep_to_the_registered_size(kfm: Kfm, up: Upstream, connector: Callable[..., None]) -> None:
+    for number in range(20):
+        up.files[f"/{number}.csv"] = b"id,v\nabcd,12\n"
+    connector('def acquire(ask):\n    ask.get_many({f"f{n}": f"{base}/{n}.csv" for n in range(20)})\n', max_bytes=40)
+    said = kfm("run", "asked", "--json")
+    assert said.code == 1 and "larger than 40 bytes" in said.json["runs"][0]["reason"]
+
+
+def test_the_connectors_own_mistake_is_told_and_not_an_earlier_answer(kfm: Kfm, up: Upstream, connector: Callable[..., None]) -> None:
+    up.files["/1.csv"] = b"id,v\na,1\n"
+    connector(
+        'def acquire(ask):\n    try:\n        ask.get("{base}/missing", "m")\n    except OSError:\n        pass\n    raise ValueError("my own")\n'
+    )
+    said = kfm("run", "asked", "--json")
+    assert said.code == 1 and "my own" in said.json["runs"][0]["reason"]
+
+
+def test_a_connector_that_is_no_python_is_named(kfm: Kfm, connector: Callable[..., None]) -> None:
+    connector("def acquire(ask:\n    pass\n")
+    said = kfm("run", "asked")
+    assert said.code == 2 and "connector.py" in said.err
+
+
+def test_what_code_says_on_the_way_is_in_the_log_of_the_run(kfm: Kfm, ws: Path, up: Upstream, connector: Callable[..., None]) -> None:
+    pages(up)
+    connector(PAGED.replace("    for row in rows:", '    ctx.log("looking", closely=True)\n    for row in rows:'))
+    run = kfm("run", "asked", "--json").json["runs"][0]["run_id"]
+    said = (ws / "data" / "work" / "asked" / "runs" / run / "artifacts" / "run.jsonl").read_text()
+    assert "connector.page.read" in said and "connector.looking" in said
+
+
+def test_places_may_go_and_come_again(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    def features(*names: str) -> bytes:
+        shape = '{"type":"Feature","properties":{"id":"%s"},"geometry":{"type":"Point","coordinates":[-98,38]}}'
+        return ('{"type":"FeatureCollection","features":[' + ",".join(shape % n for n in names) + "]}").encode()
+
+    (ws / "data" / "registry" / "alerts.yml").write_text(
+        "dataset_id: alerts\ntitle: Alerts\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\nquality: {min_rows: 0}\n"
+        f"source: {{url: '{up.url}/a.geojson', format: geojson}}\nbusiness_key: [id]\n"
+        "schema: [{name: id, type: string}, {name: geometry, type: geometry}]\n"
+    )
+    for names in (("a", "b"), (), ("c",)):
+        up.files["/a.geojson"] = features(*names)
+        said = kfm("run", "alerts", "--json")
+        assert (said.code, said.json["runs"][0]["state"]) == (0, "COMMITTED"), said.json
+        assert (ws / "data" / "catalog" / "stac" / "alerts" / "collection.json").exists() == bool(names)
+    assert kfm("verify").code == 0

@@ -80,6 +80,7 @@ def test_twice_is_refused_and_nothing_is_ever_overwritten(kfm: Callable[..., Sai
         (("new", "wells", "--url", "file:///inbox/../keys/root.csv"), "path"),
         (("new", "wells", "--url", "https://example.org/data"), "format"),
         (("new", "wells", "--file", "wells.csv", "--key", "nothing"), "nothing"),
+        (("new", "wells", "--file", "wells.csv", "--licence", "NOTSPDX"), "spdx"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(
@@ -137,3 +138,77 @@ def test_an_id_alone_gives_a_connector_that_passes_every_gate_on_its_own_sample(
     outcome = kfm("run", "my_first", "--json").json["runs"][0]
     assert (outcome["state"], outcome["rows_written"]) == ("COMMITTED", 4)
     assert "synthetic" in (ws / "data" / "registry" / "my_first.yml").read_text()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("connector", "check", "-w", "{ws}", "my_first"),
+        ("connector", "check", "--json", "my_first"),
+        ("connector", "--json", "check", "my_first"),
+        ("quarantine", "list", "--all", "my_first"),
+        ("connector", "new", "--licence", "CC0-1.0", "my_second"),
+    ],
+)
+def test_options_may_stand_before_the_names(kfm: Callable[..., Said], ws: Path, args: tuple[str, ...]) -> None:
+    assert kfm("connector", "new", "my_first").code == 0
+    said = kfm(*(a.format(ws=ws) for a in args))
+    assert said.code == 0, said
+
+
+def test_help_and_what_is_unknown_end_as_before(kfm: Callable[..., Said]) -> None:
+    for args, code in ((("connector", "check", "--help"), 0), (("connector", "check", "--frobnicate"), 2), (("connector",), 2)):
+        with pytest.raises(SystemExit) as end:
+            kfm(*args)
+        assert end.value.code == code
+
+
+def test_texts_for_no_value_are_guessed_and_become_null(kfm: Callable[..., Said], ws: Path, tmp_path: Path) -> None:
+    (tmp_path / "w.csv").write_text("id,depth,empty,area,note\na,1.5,NA,NA,N/A\nb,-,NA,EU,x\nc,NA,NA,NA,\n")
+    assert kfm("connector", "new", "wells", "--file", str(tmp_path / "w.csv"), "--licence", "CC0-1.0").code == 0
+    mapping = (ws / "scripts" / "connectors" / "wells" / "mapping.yml").read_text()
+    assert 'to: depth, type: number, nulls: ["-","NA"]}' in mapping and 'to: empty, type: string, nulls: ["NA"]}' in mapping
+    assert "to: area, type: string}" in mapping, "NA may be a value of a text column"
+    version = kfm("run", "wells", "--json").json["runs"][0]["version_id"]
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(ws / "data" / "processed" / "wells" / version / "wells.parquet").to_pylist()
+    assert [tuple(r.values()) for r in rows] == [("a", 1.5, None, "NA", None), ("b", None, None, "EU", "x"), ("c", None, None, "NA", None)]
+
+
+def test_a_row_that_stands_twice_does_not_hide_the_key(kfm: Callable[..., Said], ws: Path, tmp_path: Path) -> None:
+    (tmp_path / "w.csv").write_text("id,v\na,1\nb,1\na,1\n")
+    assert kfm("connector", "new", "wells", "--file", str(tmp_path / "w.csv"), "--licence", "CC0-1.0").code == 0
+    assert "business_key:\n- id\n" in (ws / "data" / "registry" / "wells.yml").read_text()
+    assert kfm("run", "wells", "--json").json["runs"][0]["rows_written"] == 2
+
+
+def test_a_key_may_be_named_as_the_file_names_it(kfm: Callable[..., Said], ws: Path, tmp_path: Path) -> None:
+    (tmp_path / "w.csv").write_text("Well ID,Seen On\n1,2026-01-01\n2,2026-01-02\n")
+    given = ("--file", str(tmp_path / "w.csv"), "--licence", "CC0-1.0", "--key", "Well ID", "--time-column", "Seen On")
+    assert kfm("connector", "new", "wells", *given).code == 0
+    entry = (ws / "data" / "registry" / "wells.yml").read_text()
+    assert "- well_id\n" in entry and "time_column: seen_on" in entry
+
+
+def test_a_sensitive_file_stays_out_of_version_control_and_is_labelled_as_such(kfm: Callable[..., Said], ws: Path, tmp_path: Path) -> None:
+    (tmp_path / "nests.csv").write_text("id,lat,lon\n1,38.51234,-98.71234\n")
+    said = kfm("connector", "new", "nests", "--file", str(tmp_path / "nests.csv"), "--sensitivity", "sensitive-location")
+    assert said.code == 0 and "policy_label: public" not in said.out and "`release`" in said.out
+    kept = ws / "inbox" / "nests" / "nests.csv"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert "policy_label: sensitive-location" in (ws / "data" / "registry" / "nests.yml").read_text()
+    subprocess.run(["git", "init", "-q"], cwd=ws, check=True)
+    listed = subprocess.run(["git", "status", "--porcelain", "-uall"], cwd=ws, capture_output=True, text=True, check=True).stdout
+    assert "registry/nests.yml" in listed and "inbox" not in listed
+
+
+def test_a_connector_without_a_slice_says_so_and_names_a_command_that_works(kfm: Callable[..., Said], ws: Path) -> None:
+    said = kfm("connector", "new", "gauges", "--url", "https://example.org/a.csv", "--licence", "CC0-1.0")
+    shown, _, following = said.out.partition("Next")
+    assert said.code == 0 and "Nothing was tried" in shown and "connector check" not in following and "run gauges" in following
+
+
+def test_a_name_nobody_knows_is_a_mistake_and_no_finding(kfm: Callable[..., Said]) -> None:
+    said = kfm("connector", "check", "nosuch")
+    assert said.code == 2 and "nosuch" in said.err

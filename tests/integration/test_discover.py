@@ -82,6 +82,98 @@ def test_an_adopted_draft_is_registered_and_still_needs_its_labels(
     assert [d["dataset_id"] for d in kfm("discover", "--catalogues", "--json").json["drafts"]] == ["found_fish"]
 
 
+def listing(*offers: tuple[str, str]) -> dict[str, object]:
+    """A data.json of `(title, address)`."""
+    return {"dataset": [{"title": t, "distribution": [{"downloadURL": u, "mediaType": "text/csv"}]} for t, u in offers]}
+
+
+@pytest.mark.parametrize(
+    ("address", "value"),
+    [
+        ("https://a.example/a.csv?token=cmd:sh -c 'echo hidden-value'", "hidden-value"),
+        ("https://a.example/a.csv?api_key=env:HIDDEN_VALUE", "HIDDEN_VALUE"),
+        ("https://a.example/a.csv?api%5Fkey=%65nv:HIDDEN_VALUE", "HIDDEN_VALUE"),
+        ("https://a.example/a.csv?sig=hidden-value", "hidden-value"),
+        ("https://me:hidden-value@a.example/a.csv", "hidden-value"),
+        ("file:///inbox/hidden-value.csv", "hidden-value"),
+        ("ftp://a.example/hidden-value.csv", "hidden-value"),
+        ("https://a.example/hidden-value/{day}.csv", "hidden-value"),
+        ("https://[hidden-value/a.csv", "hidden-value"),
+    ],
+)
+def test_an_address_that_is_more_than_a_web_address_is_left_out_and_never_repeated(
+    kfm: Kfm, ws: Path, catalogue: Callable[..., None], address: str, value: str
+) -> None:
+    catalogue("dcat", listing(("Bad", address), ("Good", "https://a.example/good.csv")))
+    said = kfm("discover", "--catalogues", "--json")
+    assert (said.code, [d["dataset_id"] for d in said.json["drafts"]]) == (0, ["found_good"])
+    assert [o["name"] for o in said.json["left_out"]] == ["bad"]
+    shown = kfm("discover", "--catalogues")
+    assert "1 left out" in shown.out and "left out: bad. The " in shown.out
+    assert value not in said.out + said.err + shown.out + shown.err
+    assert not [p for p in (ws / "data").rglob("*") if p.is_file() and value.encode() in p.read_bytes()]
+    assert kfm("discover", "--adopt", "found_bad").code == 2
+
+
+def test_an_older_draft_with_a_reference_is_not_adopted(kfm: Kfm, ws: Path) -> None:
+    folder = ws / "data" / "work" / "_discovered" / "found_old" / "0"
+    folder.mkdir(parents=True)
+    source = {"kind": "http_file", "url": "https://a.example/a.csv?api_key=env:HOME", "format": "csv"}
+    (folder / "registry.json").write_text(json.dumps({"dataset_id": "found_old", "title": "Old", "source": source}))
+    said = kfm("discover", "--adopt", "found_old")
+    assert said.code == 2 and "refers to a secret" in said.err
+    assert not list((ws / "data" / "registry").glob("found_old*"))
+
+
+def test_what_a_catalogue_says_does_not_steer_the_terminal(kfm: Kfm, ws: Path, catalogue: Callable[..., None]) -> None:
+    catalogue("dcat", listing(("Fish\x1b]0;x\x07 \u202egpj", "https://a.example/\u202efish.csv")))
+    said = kfm("discover", "--catalogues")
+    assert said.code == 0 and "found_fish" in said.out
+    assert not {"\x1b", "\x07", "\u202e"} & set(said.out + said.err)
+    assert "https://a.example/%E2%80%AEfish.csv" in said.out
+
+
+def test_offers_of_one_title_become_drafts_with_ids_of_their_own(kfm: Kfm, ws: Path, catalogue: Callable[..., None]) -> None:
+    wells = [("Wells", "https://a.example/1.csv"), ("Wells", "https://a.example/2.csv"), ("Колодцы", "https://a.example/3.csv")]
+    catalogue("dcat", listing(*wells))
+    drafts = kfm("discover", "--catalogues", "--json").json["drafts"]
+    by_url = {d["source_url"]: d["dataset_id"] for d in drafts}
+    assert len(set(by_url.values())) == 3 and "found_wells" not in by_url.values()
+    catalogue("dcat", listing(*reversed(wells)))
+    again = kfm("discover", "--catalogues", "--json").json["drafts"]
+    assert ({d["source_url"]: d["dataset_id"] for d in again}, [d["new"] for d in again]) == (by_url, [False] * 3)
+    said = kfm("discover", "--adopt", by_url["https://a.example/2.csv"])
+    assert said.code == 0 and "https://a.example/2.csv" in said.out
+    assert f"-w {ws} propose" in said.out
+
+
+def test_a_name_that_is_drafted_or_registered_for_another_address_is_not_taken_over(
+    kfm: Kfm, ws: Path, catalogue: Callable[..., None]
+) -> None:
+    catalogue("dcat", listing(("Wells", "https://a.example/1.csv")))
+    first = kfm("discover", "--catalogues")
+    assert "https://a.example/1.csv" in first.out and f"-w {ws} discover --adopt found_wells" in first.err
+    catalogue("dcat", listing(("Wells", "https://b.example/1.csv")))
+    other = kfm("discover", "--catalogues", "--json").json["drafts"][0]["dataset_id"]
+    assert other.startswith("found_wells_")
+    assert "https://a.example/1.csv" in kfm("discover", "--adopt", "found_wells").out
+    assert [d["dataset_id"] for d in kfm("discover", "--catalogues", "--json").json["drafts"]] == [other]
+
+
+def test_a_title_of_any_length_gives_an_id_that_can_be_adopted(kfm: Kfm, catalogue: Callable[..., None]) -> None:
+    catalogue(
+        "dcat", listing(("W" * 300, "https://a.example/1.csv"), ("W" * 301, "https://a.example/2.csv"), ("V" * 300, "https://v.example/"))
+    )
+    for draft in kfm("discover", "--catalogues", "--json").json["drafts"]:
+        assert kfm("discover", "--adopt", draft["dataset_id"]).code == 0
+
+
+def test_a_finding_is_told_without_an_exit_code(kfm: Kfm) -> None:
+    said = kfm("discover", "ks_earthquakes", "--upstream", "sample")
+    assert said.code == 0 and "proposed" in said.out
+    assert "exit" not in said.err
+
+
 def test_a_changed_dataset_becomes_one_proposal_and_nothing_official(kfm: Kfm, ws: Path) -> None:
     first = kfm("discover", "ks_earthquakes", "--upstream", "sample", "--json")
     assert (first.code, first.json["datasets"][0]["state"]) == (0, "PROPOSED")

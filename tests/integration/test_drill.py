@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -217,3 +218,21 @@ def test_the_result_is_plain_json(kfm: Kfm) -> None:
     said = kfm("drill", "no_such_dataset", "--json")
     assert said.code == 2
     assert json.loads(said.out)["exit_code"] == 2
+
+
+KANSAS = Path(__file__).parents[2] / "kansas" / "data" / "registry"
+
+
+@pytest.mark.parametrize(
+    ("name", "window"),
+    [("ks_aerial_images", ""), ("ks_weather_daily", ""), ("ks_stream_gauges", ""), ("ks_temperature_analysis", "2026-01-02")],
+)
+def test_a_dataset_that_asks_for_its_files_can_be_drilled(kfm: Kfm, ws: Path, name: str, window: str) -> None:
+    """Posted questions, a change token nobody kept, pages that name the next one, and a day that is not today."""
+    shutil.copyfile(KANSAS / f"{name}.yml", ws / "data" / "registry" / f"{name}.yml")
+    assert kfm("run", name, "--upstream", "sample", *(["--window", window] if window else [])).code == 0
+    with bench(open_workspace(ws), name) as where:
+        work = Drill(where, 2, lambda group, done, of: None)
+        work.plain()
+        work.run_all(some(work.journal(), 2)[:2] if name == "ks_aerial_images" else [])
+        assert (work.report.failures, work.report.versions) == ([], 1)

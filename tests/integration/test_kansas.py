@@ -1,5 +1,8 @@
 """The shipped Kansas workspace: every stream runs on invented answers, and the two that must not be published are not."""
 
+import contextlib
+import hashlib
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +15,7 @@ from kfm.cli import main
 from kfm.config import load_dataset, registered
 from kfm.sample_kansas import answer
 from kfm.sample_upstream import SampleUpstream
+from kfm.workspace import open_workspace
 from tests.conftest import Said
 
 KANSAS = Path(__file__).parents[2] / "kansas"
@@ -28,8 +32,6 @@ def kansas(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def outcomes(kansas: Path) -> dict[str, dict[str, Any]]:
     """Everything run once against the sample upstream."""
-    import contextlib
-    import io
     import os
 
     with SampleUpstream() as sample:
@@ -125,6 +127,36 @@ def test_a_second_run_changes_nothing(
     assert daily == [], "the version stamp alone said that nothing changed"
 
 
+def test_earlier_captures_answer_where_the_folder_of_recordings_is_not(
+    outcomes: dict[str, dict[str, Any]], kansas: Path, call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not (kansas / (open_workspace(kansas).config.replay or "")).exists()
+    names = ["ks_weather_daily", "ks_stream_gauges", "ks_aerial_images", "ks_temperature_analysis"]  # token, pages, POST, day
+    said = call("run", *names, "--upstream", "replay", "--json")
+    assert [(r["state"], r["exit_code"]) for r in said.json["runs"]] == [("NOOP", 0)] * len(names), said.err
+    monkeypatch.setenv("KFM_REPLAY", "not-there")
+    assert call("run", "ks_counties", "--upstream", "replay").code == 2
+
+
+def test_aerial_images_of_another_state_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = answer("planetarycomputer.microsoft.com", "/api/stac/v1/search", "")[2]  # type: ignore[index]
+    items = json.loads(page)
+    for item in items["features"]:  # a server that ignores the bounding box, and answers with Vermont
+        item["bbox"] = [-73.21, 43.99, -73.12, 44.05]
+        item["geometry"] = {"type": "Polygon", "coordinates": [[[-73.2, 44.0], [-73.13, 44.0], [-73.13, 44.04], [-73.2, 44.0]]]}
+    items["links"] = []
+    (tmp_path / "page").write_text(json.dumps(items))
+    digest = hashlib.sha256((tmp_path / "page").read_bytes()).hexdigest()
+    url = "https://planetarycomputer.microsoft.com/api/stac/v1/search"
+    (tmp_path / "REPLAY.json").write_text(json.dumps({"entries": [{"method": "POST", "url": url, "file": "page", "sha256": digest}]}))
+    assert main(["init", str(tmp_path / "ws"), "--kansas"]) == 0
+    monkeypatch.setenv("KFM_REPLAY", str(tmp_path))
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main(["-w", str(tmp_path / "ws"), "run", "ks_aerial_images", "--upstream", "replay", "--json"]) != 0
+    (run,) = json.loads(out.getvalue())["runs"]
+    assert (run["state"], [r["code"] for r in run["reasons"]]) == ("REJECTED", ["quality.coverage"])
+
+
 def test_every_version_verifies(outcomes: dict[str, dict[str, Any]], call: Callable[..., Said]) -> None:
     assert call("verify").code == 0
 
@@ -139,3 +171,12 @@ def test_fixtures_are_what_the_sample_upstream_makes() -> None:
     folder = KANSAS / "scripts" / "connectors"
     assert (folder / "ks_counties" / "fixtures" / "source.zip").read_bytes() == answer("www2.census.gov", "/x", "")[2]  # type: ignore[index]
     assert (folder / "ks_earthquakes" / "fixtures" / "source.geojson").read_bytes() == answer("earthquake.usgs.gov", "/x", "")[2]  # type: ignore[index]
+
+
+def test_records_cannot_be_withdrawn_from_under_a_raster(
+    outcomes: dict[str, dict[str, Any]], kansas: Path, call: Callable[..., Said]
+) -> None:
+    asset = table(kansas, outcomes["ks_temperature_analysis"])["asset"][0].as_py()
+    said = call("withdraw", "ks_temperature_analysis", "--record", f"asset={asset}", "--reason", "court order")
+    assert said.code == 3 and "is no table" in said.err
+    assert call("verify", "ks_temperature_analysis").code == 0

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm.cli import main
-from kfm.inline import drive
+from kfm.inline import drive, run_target
 from kfm.model.ledger import LedgerRow
 from kfm.operate import rollback
 from kfm.quarantine import Desk
@@ -200,8 +200,9 @@ def test_rows_that_stay_bad_are_set_aside_again_and_the_books_balance(kfm: Kfm, 
         (1, 12, "csv.columns", "T10,10.5,2001-05-02"),
         (2, 13, "type", "T11"),
     ]
-    assert fix(kfm, replayed, "height=11.5").code == 2, "a record that could not be read needs its key"
-    fix(kfm, replayed, "tree_id=T11", "height=11.5")
+    said = fix(kfm, replayed, "tree_id=T11", "height=11.5")
+    assert said.code == 2 and "would be null: planted" in said.json["happened"], "nothing becomes null that nobody said is"
+    assert fix(kfm, replayed, "tree_id=T11", "height=11.5", "planted=").code == 0
     fix(kfm, replayed, "planted=", row=2)
     assert replay(kfm, replayed)["code"] == 0
     assert heights(kfm, ws) == {f"T{n}": n + 0.5 for n in range(1, 13)}
@@ -274,6 +275,106 @@ def test_connector_code_sees_the_whole_capture_again(kfm: Kfm, ws: Path, up: Ups
     done = replay(kfm, run)
     assert (done["code"], done["whole"]) == (0, "connector code sees whole captures")
     assert heights(kfm, ws)["T3"] == 3.5
+
+
+def test_a_corrected_record_that_connector_code_drops_stays_dropped(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    folder = ws / "scripts" / "connectors" / TREES
+    folder.mkdir(parents=True)
+    (folder / "connector.py").write_text(
+        "def transform(ctx, rows):\n    for row in rows:\n        if row['feet'] != '0':\n"
+        "            yield {'tree_id': row['id'], 'height': float(row['feet']) / 2, 'planted': row['planted']}\n"
+    )
+    up.files["/trees.csv"] = b"id,feet,planted\nT1,2,2001-05-01\nT2\nT3,6,2001-05-03\nT4\n"
+    register(ws, up)
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    (row, _) = kfm("quarantine", "show", run, "--json").json["rows"]
+    assert (row["before"], row["after"]) == ("T1,2,2001-05-01", "T3,6,2001-05-03")
+    assert fix(kfm, run, "height=2").code == 2, "the columns are those of the source"
+    assert fix(kfm, run, "id=T2", "feet=4").code == 2
+    assert fix(kfm, run, "id=T2", "feet=4", "planted=").code == 0
+    assert fix(kfm, run, "id=T4", "feet=0", "planted=", row=2).code == 0
+    assert replay(kfm, run)["code"] == 0
+    assert heights(kfm, ws) == {"T1": 1.0, "T2": 2.0, "T3": 3.0}
+    assert not items(kfm)
+
+
+def test_which_run_came_later_is_not_told_by_its_id(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    register(ws, up)
+
+    def run_as(run_id: str) -> None:
+        workspace = open_workspace(ws)
+        with open_world(workspace) as world:
+            world.new_run_id = lambda: run_id
+            assert run_target(world, targets_of(workspace, TREES)[0]).state == "COMMITTED"
+
+    old, new = "run_2026-02-16T00:00:00Z", "run_2020-01-01T00:00:00Z"
+    run_as(old)
+    up.files["/trees.csv"] = trees("T11,11.5,2001-06-01")
+    run_as(new)
+    assert [(i["run_id"], i["current"]) for i in items(kfm, "--all")] == [(new, True), (old, False)]
+    fix(kfm, old, "height=3.5")
+    assert kfm("quarantine", "replay", old).code == 3, "the old capture does not come back"
+    assert "T11" in heights(kfm, ws)
+
+
+def test_a_correction_that_does_not_help_is_no_success(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    up.files["/trees.csv"] = trees("T11,big,never")
+    register(ws, up)
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    fix(kfm, run, "height=3.5")
+    fix(kfm, run, "height=11.5", row=2)
+    done = replay(kfm, run)
+    assert (done["code"], done["status"], done["rows"]) == (1, "set_aside_again", [2])
+    second = done["runs"][0]["run_id"]
+    assert [i["state"] for i in items(kfm, "--all") if i["run_id"] == run] == ["fixed"]
+    said = kfm("quarantine", "replay", run, "--json")
+    assert said.code == 2 and second in said.json["remedy"], "the same again would not help either"
+    fix(kfm, run, "height=11.5", "planted=2001-06-02", row=2)
+    done = replay(kfm, run)
+    assert (done["code"], done["whole"]) == (0, "an earlier correction was replaced")
+    assert heights(kfm, ws) == {f"T{n}": n + 0.5 for n in range(1, 12)}
+    assert {i["state"] for i in items(kfm, "--all") if i["run_id"] == run} == {"replayed"}
+
+
+def test_a_replay_that_changes_nothing_makes_no_generation(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    up.files["/trees.csv"] = trees(bad="T3,tall,never")
+    register(ws, up)
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    fix(kfm, run, "height=3.5")
+    done = replay(kfm, run)
+    assert (done["code"], done["status"], done["runs"][0]["state"]) == (1, "set_aside_again", "NOOP")
+    assert len(list((ws / "data" / "catalog" / "channels" / TREES).iterdir())) == 1
+    fix(kfm, run, "height=3.5", "planted=2001-05-03")
+    assert replay(kfm, run)["code"] == 0
+    assert heights(kfm, ws)["T3"] == 3.5
+
+
+def test_what_was_corrected_in_vain_is_not_lost_with_the_next_replay(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    up.files["/trees.csv"] = trees("T11,big,never", "T12,small,2001-06-01")
+    register(ws, up)
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    fix(kfm, run, "height=3.5")
+    fix(kfm, run, "height=11.5", row=2)
+    assert replay(kfm, run)["rows"] == [2]
+    fix(kfm, run, "height=12.5", row=3)
+    done = replay(kfm, run)
+    assert (done["records"], done["status"], done["rows"]) == (2, "set_aside_again", [2])
+    assert heights(kfm, ws) == {f"T{n}": n + 0.5 for n in (*range(1, 11), 12)}
+    (left,) = items(kfm)
+    assert (left["run_id"], left["count"], left["state"]) == (done["runs"][0]["run_id"], 1, "open")
+
+
+def test_a_corrected_record_updates_what_an_earlier_capture_said(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    register(ws, up, "business_key: [tree_id]\nmerge: upsert\nmax_quarantined: 0.5\n")
+    up.files["/trees.csv"] = trees(bad="T3,3.1,2001-05-03")
+    kfm("run", TREES)
+    up.files["/trees.csv"] = trees("T11,11.5,2001-06-01")
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    assert heights(kfm, ws)["T3"] == 3.1
+    fix(kfm, run, "height=3.5")
+    done = replay(kfm, run)
+    assert (done["code"], done["whole"], done["records"]) == (0, None, 1)
+    assert heights(kfm, ws) == {f"T{n}": n + 0.5 for n in range(1, 12)}
 
 
 def test_a_rolled_back_content_is_not_replayed(kfm: Kfm, ws: Path, up: Upstream, first: str) -> None:

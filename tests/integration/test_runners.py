@@ -237,6 +237,68 @@ def test_zones_can_lie_elsewhere_and_the_workspace_stays_as_it_was(here: Path, s
     assert stage("ingest", "--work_dir", str(here / "data" / "elsewhere")).code == 2
 
 
+def test_a_tree_elsewhere_signs_with_a_key_of_its_own(here: Path, stage: Runner, tmp_path: Path) -> None:
+    given = ("--work_dir", str(tmp_path / "ci" / "w"))
+    for name in ("ingest", "validate", "promote"):
+        assert stage(name, *given).code == 0
+    (own,) = (here / "keys").glob("*.key")
+    (other,) = (tmp_path / "ci" / "keys").glob("*.key")
+    (generation,) = (tmp_path / "ci" / "catalog" / "channels" / ID).glob("*.json")
+    (signature,) = json.loads(generation.read_text())["signatures"]
+    assert signature["keyid"] == other.stem != own.stem
+    assert other.stem not in "".join(p.read_text() for p in (here / "keys" / "root").iterdir())
+    assert stage("ingest", "--raw_dir", str(here / "raw")).code == 2, "ledger and keys would be those of the workspace"
+
+
+def test_what_was_withdrawn_is_not_made_official_in_a_tree_elsewhere(here: Path, stage: Runner, tmp_path: Path) -> None:
+    assert cli(["-w", str(here), "run", ID]) == 0
+    assert cli(["-w", str(here), "withdraw", ID, "--reason", "asked for"]) == 0
+    said = stage("ingest", "--work_dir", str(tmp_path / "ci" / "w"))
+    assert said.code == 3 and "withdrew" in said.err and not (tmp_path / "ci").exists()
+
+
+def test_a_new_id_or_another_spec_does_not_take_over_an_open_run(here: Path, stage: Runner, tmp_path: Path) -> None:
+    spec, other = tmp_path / "spec.json", tmp_path / "other.json"
+    spec.write_text('{"a": 1}')
+    other.write_text('{"a": 2}')
+    first = receipt(here, stage("ingest", "--run_id", "first", "--spec", str(spec)))
+    kept = here / "data" / "work" / ID / "runs" / "first" / "ingest_receipt.json"
+    before = kept.read_bytes()
+    taken = stage("ingest", "--run_id", "second", "--spec", str(other))
+    assert taken.code == 2 and "Run first is open" in taken.err
+    assert stage("ingest", "--spec", str(other)).code == 2
+    assert kept.read_bytes() == before
+    assert receipt(here, stage("ingest")) == first and first["spec_file_hash"]
+
+
+def test_a_stage_that_is_done_keeps_its_receipt(here: Path, stage: Runner) -> None:
+    told = {name: receipt(here, stage(name, "--run_id", "once")) for name in ("ingest", "transform", "validate", "promote")}
+    before = tree(here / "data" / "work" / ID / "runs" / "once")
+    for name, first in told.items():
+        again = stage(name, "--run_id", "once")
+        assert again.code == 0 and receipt(here, again) == first, name
+    assert tree(here / "data" / "work" / ID / "runs" / "once") == before
+
+
+def test_a_promotion_that_waited_gets_its_receipt_when_it_is_done(here: Path, stage: Runner) -> None:
+    change_entry(here, ID, {"approvals": 1})
+    stage("ingest", "--run_id", "waits")
+    stage("validate", "--run_id", "waits")
+    assert stage("promote", "--run_id", "waits").code == 7
+    assert cli(["-w", str(here), "keys", "new", "--name", "Ada"]) == 0
+    assert cli(["-w", str(here), "approve", "1", "--reason", "read"]) == 0
+    said = stage("promote", "--run_id", "waits")
+    assert said.code == 0 and receipt(here, said)["state"] == "COMMITTED"
+
+
+def test_the_id_of_a_run_that_changed_nothing_is_used_up(here: Path, stage: Runner) -> None:
+    assert cli(["-w", str(here), "run", ID]) == 0
+    assert receipt(here, stage("ingest", "--run_id", "idle"))["state"] == "NOOP"
+    (here / "inbox" / ID / "levels.csv").write_text(CSV + "S9,2026-02-01,1.5\n")
+    said = stage("ingest", "--run_id", "idle")
+    assert said.code == 2 and "idle has ended" in said.err
+
+
 @pytest.mark.parametrize("name", ["ingest", "transform", "validate", "promote"])
 def test_a_dry_run_changes_nothing_outside_work(here: Path, stage: Runner, name: str) -> None:
     stage("ingest", "--run_id", "kept")
@@ -268,7 +330,7 @@ def test_help_parser_and_documented_table_agree(here: Path, name: str) -> None:
     table = (here / "scripts" / "connectors" / "README.md").read_text()
     documented = set(re.findall(r"^\| `(--[a-z_-]+)`", table, re.M))
     taken = {action.option_strings[0] for action in parser_of(name)._actions if action.option_strings[0].startswith("--")}
-    assert shown == taken == documented - (set() if name == "backfill" else {"--batch"})
+    assert shown == taken == documented - ({"--run_id"} if name == "backfill" else {"--batch"})
     assert flags_table() in table
     wanted = {
         "dataset_id",
@@ -328,6 +390,15 @@ def test_a_backfill_that_broke_off_goes_on_where_it_stopped(here: Path, stage: R
     source.write_text(whole)
     assert stage("backfill", *WINDOW).code == 0
     assert [b["state"] for b in summary(here)["batches"]] == ["COMMITTED"] * 3 and rows(here) == 30
+
+
+def test_a_batch_that_was_denied_is_never_counted_as_done(here: Path, stage: Runner) -> None:
+    change_entry(here, ID, {"licence": None})
+    for _ in range(3):
+        said = stage("backfill", *WINDOW)
+        assert said.code == 3 and "runs done" not in said.out
+        assert [b["exit_code"] for b in summary(here)["batches"]] == [3]
+    assert not (here / "data" / "processed" / ID).exists()
 
 
 def test_a_backfill_killed_in_the_middle_is_started_again(here: Path, stage: Runner) -> None:

@@ -10,6 +10,7 @@ import pytest
 from kfm.cli import main as cli
 from kfm.cli.init import make_workspace
 from kfm.config import change_entry
+from kfm.errors import UsageError
 from kfm.testing import RULES, check_connector, write_golden
 
 ID = "ks_wells"
@@ -75,6 +76,8 @@ BROKEN = {
     "writes: outside its scratch folder": ("writes", hook("pathlib.Path(__file__).with_name('left.txt').write_text('x')\nyield from rows")),
     "golden: other rows": ("golden", hook("for r in rows:\n    yield {**r, 'depth': 0.0}")),
     "fixture: there is none": ("fixture", lambda folder: (folder / "fixtures" / "wells.csv").unlink()),
+    "runs: it is no Python": ("runs", write("connector.py", "def acquire(ask)\n    pass\n")),
+    "runs: a zero byte": ("runs", write("connector.py", "x = 1\0\n")),
     "acquire: nothing to try it on": ("acquire", hook("pass", "acquire")),
 }  # fmt: skip
 
@@ -90,6 +93,21 @@ def test_every_rule_can_be_broken(ws: Path, case: str) -> None:
     found = check_connector(ws, ID)
     assert rule in {f.rule for f in found}, found
     assert all(f.what and f.remedy for f in found)
+
+
+def test_code_that_is_no_python_is_named_by_its_line_and_not_accepted(ws: Path) -> None:
+    (ws / "scripts" / "connectors" / ID / "connector.py").write_text("x = 1\ndef transform(ctx, rows)\n    pass\n")
+    (found,) = check_connector(ws, ID)
+    assert found.rule == "runs" and "connector.py, line 2" in found.what
+    with pytest.raises(UsageError):
+        write_golden(ws, ID)
+
+
+def test_what_code_may_not_do_is_said_in_words(ws: Path) -> None:
+    hook("pathlib.Path(__file__).with_name('left.txt').write_text('x')\nyield from rows")(ws / "scripts" / "connectors" / ID)
+    (found,) = (f for f in check_connector(ws, ID) if f.rule == "writes")
+    assert found.what.startswith("Connector code may not open") and "left.txt" in found.what and "raise" not in found.what
+    assert "connector.py, line 4" in found.remedy and "below" not in found.remedy
 
 
 def test_every_rule_has_a_case() -> None:

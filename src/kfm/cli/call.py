@@ -29,6 +29,14 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{**more, "allow_abbrev": False})
         self._negative_number_matcher = re.compile(r"-\.?\d[-+.,\deE]*$")  # so that `--area -98.6,38,-98,38.6` is no option
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Options may stand anywhere, also between positional arguments, where argparse can do that."""
+        given = list(sys.argv[1:] if args is None else args)
+        whole = any(a.nargs in (argparse.PARSER, argparse.REMAINDER) for a in self._get_positional_actions())
+        if whole or {"-h", "--help"} & set(given):  # help is printed of the parser as it is
+            return super().parse_args(given, namespace)
+        return self.parse_intermixed_args(given, namespace)
+
     def error(self, message: str) -> Any:
         fail(
             UsageError(f"{message[:1].upper()}{message[1:]}.", expected="other arguments", remedy=f"`{self.prog} --help` lists them."),

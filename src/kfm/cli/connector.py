@@ -8,6 +8,7 @@ kfm connector check [DATASET…] [--golden]
 
 import csv
 import io
+import os
 import re
 import tempfile
 from pathlib import Path
@@ -18,10 +19,10 @@ import msgspec
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import sign
 from kfm.config import check_source_url
-from kfm.connectors.kinds import KINDS
 from kfm.errors import UsageError
 from kfm.model.dataset import DatasetEntry
 from kfm.model.ids import check_dataset_id, check_id
+from kfm.model.kinds import KINDS
 from kfm.model.mapping import column_names
 from kfm.workspace import Workspace, open_workspace
 
@@ -30,6 +31,7 @@ __all__ = ["configure", "main"]
 SKELETON = Path("scripts", "connectors", "_templates", "dataset_connector_skeleton")
 SAMPLE_ROWS = 200
 _MOST = 8 << 20  # of a file, looked at for its columns
+_NULLS = ("N/A", "n/a", "NA", "-")  # texts that may mean "no value"; the last two could also be a value of a text column
 
 SYNTHETIC = (  # made up; what a new connector is tried on until its author brings something better
     "site_id,name,observed_at,value,latitude,longitude\n"
@@ -52,8 +54,14 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--title", help="new: default the id in words")
     parser.add_argument("--licence", "--license", dest="licence", help="new: an SPDX id; without one nothing is published")
     parser.add_argument("--sensitivity", default="public", choices=("public", "restricted", "sensitive-location", "aggregate-only"), help="new: default public")  # fmt: skip
-    parser.add_argument("--policy-label", default="", help="new: what policy reads; default public when the sensitivity is")
-    parser.add_argument("--key", action="append", default=[], metavar="COLUMN", help="new: a column of the business key; default: guessed")
+    parser.add_argument("--policy-label", default="", help="new: what policy reads; default: the sensitivity")
+    parser.add_argument(
+        "--key",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="new: a column of the business key, by its name here or in the file; default: guessed",
+    )
     parser.add_argument("--time-column", help="new: the column a window is cut by")
     parser.add_argument("--encoding", help="new: of the file, when it is not UTF-8")
     parser.add_argument("--force", action="store_true", help="new: add what is missing beside what is there; nothing is overwritten")
@@ -73,6 +81,9 @@ def _check(workspace: Workspace, args: Any) -> int:
     names = args.dataset or sorted(p.name for p in folder.glob("*") if p.is_dir() and not p.name.startswith(("_", ".")))
     if not names:
         raise UsageError("There is no connector here.", expected="scripts/connectors/<dataset_id>", remedy="`kfm connector new` makes one.")
+    for name in names:
+        if not (folder / name).is_dir():
+            workspace.require(name)  # registered without a connector is a finding, a name nobody knows is a mistake
     for name in names if args.golden else ():
         workspace.require(name)
         write_golden(workspace.path, name)
@@ -93,6 +104,11 @@ def _new(workspace: Workspace, args: Any) -> int:
     if len(args.dataset) != 1:
         raise UsageError("A connector needs one id.", expected="kfm connector new DATASET", remedy="Name the dataset it is for.")
     name = check_dataset_id(args.dataset[0])
+    if args.licence:
+        from kfm.gates.kernel import is_spdx
+
+        if not is_spdx(args.licence) or args.licence.upper() in ("NOASSERTION", "NONE"):
+            raise UsageError(f"{args.licence!r} is not an SPDX licence id.", expected="one such as CC-BY-4.0, or none yet", remedy="See spdx.org/licenses.")  # fmt: skip
     if not args.url and not args.file:
         with tempfile.TemporaryDirectory(prefix="kfm-sample-") as aside:
             args.file = Path(aside, "sample.csv")
@@ -111,8 +127,10 @@ def _write(workspace: Workspace, name: str, args: Any) -> int:
     if entry:
         msgspec.convert(entry, DatasetEntry)
         files[Path("data", "registry", f"{name}.yml")] = msgspec.yaml.encode(entry, order=None)
-    made = [str(path) for path, content in files.items() if _created(workspace.path / path, content)]
-    findings = _accept(workspace, name) if any(p.parent.name == "fixtures" for p in files) else []
+    hidden = args.sensitivity != "public" or args.policy_label not in ("", "public")
+    made = [str(p) for p, content in files.items() if _created(workspace.path / p, content, hidden and p.parts[0] == "inbox")]
+    sampled = any(p.parent.name == "fixtures" for p in files)
+    findings = _accept(workspace, name) if sampled else []
     missing = [k for k in ("licence", "policy_label") if not getattr(workspace.require(name), k)]
     if args.json:
         emit(
@@ -135,15 +153,21 @@ def _write(workspace: Workspace, name: str, args: Any) -> int:
     )
     if missing:
         print(f"Nothing is published without {', '.join(missing)}: add {'it' if len(missing) == 1 else 'them'} there.")
-    print(f"\nNext  {again(args, f'connector check {name}')}\n      {again(args, f'run {name}')}")
+    if hidden:
+        print("Not all of it may be shown: state a `release` there (docs/governance.md), and keep the file itself out of version control.")
+    if not sampled:
+        also = " and its columns into mapping.yml" if registered.source.kind == "delimited" and not args.file else ""
+        print(f"Nothing was tried: put a small made-up slice into scripts/connectors/{name}/fixtures/{also}; `kfm connector check` then tries it.")  # fmt: skip
+    checks = f"{again(args, f'connector check {name}')}\n      " if sampled else ""
+    print(f"\nNext  {checks}{again(args, f'run {name}')}")
     return 1 if findings else 0
 
 
-def _created(path: Path, content: bytes) -> bool:
-    """Write a file that is not there yet."""
+def _created(path: Path, content: bytes, hidden: bool) -> bool:
+    """Write a file that is not there yet; what is not for everyone is only for its owner."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with path.open("xb") as file:
+        with open(path, "xb", opener=lambda p, flags: os.open(p, flags, 0o600 if hidden else 0o666)) as file:
             file.write(content)
     except FileExistsError:
         return False
@@ -168,10 +192,7 @@ def _drawn(name: str, args: Any) -> tuple[dict[Path, bytes], dict[str, Any]]:
     source: dict[str, Any] = {"kind": kind, "url": args.url or "", "format": args.format or _ending(args, kind)}
     entry: dict[str, Any] = {"dataset_id": name, "title": args.title or name.replace("_", " ").capitalize()}
     entry |= {"licence": args.licence} if args.licence else {}
-    label = args.policy_label or ("public" if args.sensitivity == "public" else "")
-    entry |= {"sensitivity": args.sensitivity} | ({"policy_label": label} if label else {})
-    source |= {k: v for k, v in (("time_column", args.time_column), ("encoding", args.encoding)) if v}
-    entry |= {"source": source, "business_key": list(args.key)}
+    entry |= {"sensitivity": args.sensitivity, "policy_label": args.policy_label or args.sensitivity}
     files: dict[Path, bytes] = {}
     if args.file:
         whole = _read(args.file)
@@ -179,7 +200,7 @@ def _drawn(name: str, args: Any) -> tuple[dict[Path, bytes], dict[str, Any]]:
         if not args.url:
             source["url"] = f"file:///inbox/{name}/{plain}"
             files[Path("inbox", name, plain)] = whole
-        table = _Table(whole, args)
+        table = _Table(whole, args, kind)
         columns = list(table.names.values()) if kind == "delimited" else list(table.names)
         unknown = [c for c in (*args.key, args.time_column) if c and c not in columns]
         if unknown:
@@ -187,8 +208,11 @@ def _drawn(name: str, args: Any) -> tuple[dict[Path, bytes], dict[str, Any]]:
         if args.sensitivity == "public":  # a slice of what is not is for its author to make up
             files[folder / "fixtures" / plain] = table.sample
         if kind == "delimited":
-            entry |= {"schema": table.schema(), "business_key": list(args.key) or table.key}
+            entry["schema"] = table.schema()
+            args.key = args.key or table.key
             files[folder / "mapping.yml"] = table.mapping()
+    source |= {k: v for k, v in (("time_column", args.time_column), ("encoding", args.encoding)) if v}
+    entry |= {"source": source, "business_key": list(args.key)}
     check_source_url(source["url"], "--url")
     for path in sorted((Path(__file__).parents[1] / "template" / SKELETON).rglob("*")):
         relative = path.relative_to(Path(__file__).parents[1] / "template" / SKELETON)
@@ -219,7 +243,7 @@ def _read(path: Path) -> bytes:
 class _Table:
     """A CSV somebody brings: its columns with the types their values have, and its first rows."""
 
-    def __init__(self, whole: bytes, args: Any) -> None:
+    def __init__(self, whole: bytes, args: Any, kind: str) -> None:
         self._encoding = args.encoding
         try:
             text = whole[:_MOST].decode(args.encoding or "utf-8-sig", "strict" if len(whole) <= _MOST else "ignore")
@@ -234,26 +258,32 @@ class _Table:
             raise UsageError(f"{args.file.name} has no header with a row below it, or a name twice.", expected="a CSV with a header", remedy="Correct the file.")  # fmt: skip
         self.sample = "".join(text.splitlines(keepends=True)[: reader.line_num]).encode(args.encoding or "utf-8")
         self.names = column_names(rows[0])  # header -> column
-        self._cells = {h: [row[i] for row in rows[1:] if i < len(row)] for i, h in enumerate(rows[0])}
-        self.types = {h: self._type(h, args.key) for h in rows[0]}
+        if kind == "delimited":  # as it is called in the file, or here
+            here = {h.strip(): name for h, name in self.names.items()} | {n: n for n in self.names.values()}
+            args.key, args.time_column = [here.get(k, k) for k in args.key], here.get(args.time_column, args.time_column)
+        different = dict.fromkeys(tuple(c.strip() for c in row) for row in rows[1:])  # a row that stands twice is one record
+        self._cells = {h: [row[i] for row in different if i < len(row)] for i, h in enumerate(rows[0])}
+        guessed = {h: self._type(h, args.key) for h in rows[0]}
+        self.types, self._nulls = ({h: g[i] for h, g in guessed.items()} for i in (0, 1))
 
-    def _type(self, header: str, key: list[str]) -> str:
+    def _type(self, header: str, key: list[str]) -> tuple[Any, Any]:
+        """The type of a column, and the texts in it that mean "no value"."""
         from kfm.connectors.values import cells_kind, join_kinds  # heavy
 
-        held = [c.strip() for c in self._cells[header] if c.strip()]
+        there = {c for c in self._cells[header] if c in _NULLS}
+        held = [c for c in self._cells[header] if c and c not in there]
         found = join_kinds(cells_kind(self.names[header], held, is_key=False)) if held else "string"
         sure = ("timestamp", "date") if self.names[header] in key else ("integer", "number", "boolean", "timestamp", "date")
-        return found if found in sure else "string"
+        if found in sure or not held:
+            return found, sorted(there)
+        return "string", sorted(there & set(_NULLS[:2]))
 
     @property
     def key(self) -> list[str]:
         """The first column that has another value in every row, as far as that can be seen here."""
         for header, cells in self._cells.items():
-            if (
-                len({c.strip() for c in cells}) == len(cells)
-                and all(c.strip() for c in cells)
-                and self.types[header] in ("string", "integer")
-            ):
+            distinct = set(cells) - {"", *self._nulls[header]}
+            if len(distinct) == len(cells) and self.types[header] in ("string", "integer"):
                 return [self.names[header]]
         return []
 
@@ -262,8 +292,11 @@ class _Table:
 
     def mapping(self) -> bytes:
         lines = ["# Which column of the file becomes which column of the dataset; types were guessed from its first rows. data/registry",
-                 "# repeats them as `schema`. Coordinates of a known system: add crs, x and y. Units: unit, and source_unit to convert."]  # fmt: skip
+                 "# repeats them as `schema`. Coordinates of a known system: add crs, x and y. Units: unit, and source_unit to convert.",
+                 "# Texts that mean \"no value\" (nulls) are a guess too. docs/connectors.md lists every key."]  # fmt: skip
         lines += [f"encoding: {self._encoding}"] if self._encoding else []
         lines += [f"delimiter: {msgspec.json.encode(self.delimiter).decode()}", "columns:"]
-        quoted = [(msgspec.json.encode(h).decode(), name, self.types[h]) for h, name in self.names.items()]
-        return "\n".join([*lines, *(f"  - {{from: {h}, to: {name}, type: {kind}}}" for h, name, kind in quoted), ""]).encode()
+        for header, name in self.names.items():
+            nulls = f", nulls: {msgspec.json.encode(self._nulls[header]).decode()}" if self._nulls[header] else ""
+            lines.append(f"  - {{from: {msgspec.json.encode(header).decode()}, to: {name}, type: {self.types[header]}{nulls}}}")
+        return "\n".join([*lines, ""]).encode()

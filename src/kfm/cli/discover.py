@@ -5,19 +5,24 @@ kfm.yml that nobody has registered become drafts below data/work/_discovered; `-
 when its licence, labels and every gate allow it. The same finding twice is one draft.
 """
 
+import argparse
+import time
 from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, emit
-from kfm.cli.run import run_dataset
+from kfm.cli.call import Parser, again, emit
+from kfm.cli.run import run_dataset, tell
 from kfm.cli.terminal import say, show, sign
 from kfm.config import entry_path, load_dataset
 from kfm.errors import KfmError, UsageError
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
+from kfm.world import Outcome
 
 __all__ = ["configure", "main"]
+
+_FINDINGS = (3, 7)  # a proposal that waits is what this command is for, and so is a denied one: only failures are failures
 
 
 def configure(parser: Parser) -> None:
@@ -35,42 +40,58 @@ def main(args: Any) -> int:
     names = [] if args.catalogues else list(dict.fromkeys(args.dataset)) or workspace.registered()
     for name in args.dataset:
         workspace.require(name)
-    outcomes = [o for name in names for o in run_dataset(workspace, name, args, "", 60.0)]
-    drafts, codes = ([], []) if args.dataset else _catalogues(workspace, args)
+    outcomes = [o for name in names for o in _looked(workspace, name, args)]
+    drafts, left_out, codes = ([], [], []) if args.dataset else _catalogues(workspace, args)
     if args.json:
-        emit({"datasets": [msgspec.to_builtins(o) for o in outcomes], "drafts": drafts})
+        emit({"datasets": [msgspec.to_builtins(o) for o in outcomes], "drafts": drafts, "left_out": left_out})
     elif not names and not workspace.config.catalogues:
         say("No catalogue is named. Add `catalogues: [{url: …, kind: stac}]` to kfm.yml.")
-    # A proposal that waits is what this command is for, and so is a denied one: only failures are failures.
-    return max((*codes, *(o.exit_code for o in outcomes if o.exit_code not in (3, 7))), default=0)
+    return max((*codes, *(o.exit_code for o in outcomes if o.exit_code not in _FINDINGS)), default=0)
 
 
-def _catalogues(workspace: Workspace, args: Any) -> tuple[list[dict[str, Any]], list[int]]:
+def _looked(workspace: Workspace, name: str, args: Any) -> list[Outcome]:
+    """Propose one dataset; a finding is told without the exit code that a run would end with."""
+    began = time.monotonic()
+    outcomes = run_dataset(workspace, name, argparse.Namespace(**{**vars(args), "json": True}), "", 60.0)
+    for outcome in outcomes if not args.json else ():
+        told = msgspec.structs.replace(outcome, exit_code=0) if outcome.exit_code in _FINDINGS else outcome
+        tell(told, time.monotonic() - began)
+        if told is not outcome and outcome.remedy and not outcome.reasons:
+            say(f"      {outcome.remedy}")
+    return outcomes
+
+
+def _catalogues(workspace: Workspace, args: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[int]]:
     from kfm.discover import find_drafts
 
     entries = [e for n in workspace.registered() if (e := workspace.entry(n)) is not None]
-    found, codes = [], []
+    found, omitted, codes = [], [], []
     for catalogue in workspace.config.catalogues:
         with open_world(workspace, upstream=args.upstream) as world:
             try:
-                drafts = find_drafts(world, catalogue, entries)
+                drafts, left_out = find_drafts(world, catalogue, entries)
             except KfmError as error:
                 codes.append(error.exit_code)
                 say(f"  {sign('FAILED')} {catalogue.url}: {error.happened} {error.remedy}")
                 continue
         found += [msgspec.to_builtins(d) for d in drafts]
+        omitted += [{"catalogue": catalogue.url, **msgspec.to_builtins(o)} for o in left_out]
         if not args.json:
             fresh = [d for d in drafts if d.new]
-            show(f"  {sign('PROPOSED' if fresh else 'NOOP')} {catalogue.url}  {len(drafts)} drafts, {len(fresh)} new")
+            left = f", {len(left_out)} left out" if left_out else ""
+            show(f"  {sign('PROPOSED' if fresh else 'NOOP')} {catalogue.url}  {len(drafts)} drafts, {len(fresh)} new{left}")
             for draft in fresh[:20]:
                 print(f"      {draft.dataset_id}: {draft.title}" + ("" if draft.licence else "  (no licence stated)"))
+                print(f"        {draft.source_url}")
+            for omission in left_out[:20]:
+                print(f"      left out: {omission.name}. {omission.why}")
             if drafts:
-                say(f"      kfm discover --adopt {drafts[0].dataset_id}")
-    return found, codes
+                say(f"      {again(args, f'discover --adopt {drafts[0].dataset_id}')}")
+    return found, omitted, codes
 
 
 def _adopt(workspace: Workspace, args: Any) -> int:
-    from kfm.discover import drafts_in, read_draft
+    from kfm.discover import drafts_in, read_draft, usable_address
 
     with open_world(workspace) as world:
         entry, known = read_draft(world, args.adopt), drafts_in(world)
@@ -80,6 +101,7 @@ def _adopt(workspace: Workspace, args: Any) -> int:
         )
     if workspace.entry(args.adopt) is not None:
         raise UsageError(f"{args.adopt} is registered.", expected="an unregistered dataset", remedy=f"`kfm dataset show {args.adopt}`")
+    address = usable_address(str(entry["source"]["url"]))  # the draft may be older than the rule
     path = entry_path(workspace.path, args.adopt)
     path.write_bytes(msgspec.yaml.encode(entry))
     try:
@@ -88,8 +110,9 @@ def _adopt(workspace: Workspace, args: Any) -> int:
         path.unlink()
         raise
     if args.json:
-        emit({"dataset_id": args.adopt, "registry": f"data/registry/{path.name}"})
+        emit({"dataset_id": args.adopt, "registry": f"data/registry/{path.name}", "source_url": address})
     else:
-        print(f"data/registry/{path.name} is written. Add `sensitivity` and `policy_label`, and a licence where none is stated.")
-        print(f"\nNext  kfm propose {args.adopt}")
+        print(f"data/registry/{path.name} is written; it is fetched from {address}")
+        print("Add `sensitivity` and `policy_label`, and a licence where none is stated.")
+        print(f"\nNext  {again(args, f'propose {args.adopt}')}")
     return 0

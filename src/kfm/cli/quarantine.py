@@ -236,6 +236,8 @@ def _sets(world: World, desk: Desk, row: LedgerRow, one: Row, given: list[str]) 
     entry = world.registry(row.dataset_id)
     columns = {c.name: c for c in (entry.schema if entry and entry.schema else desk.columns(row))}
     keys = entry.business_key if entry else ()
+    if one.columns:  # connector code comes after the correction: it is the source that has these columns
+        columns, keys = {n: Column(name=n, type=t) for n, t in one.columns.items()}, ()  # type: ignore[arg-type]
     found: dict[str, str | None] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -251,13 +253,12 @@ def _sets(world: World, desk: Desk, row: LedgerRow, one: Row, given: list[str]) 
         if why is not None:
             raise UsageError(f"--set {text}: {why}.", expected=f"a {column.type}", remedy="Correct the value.")
         found[name] = value or None
-    required = [c.name for c in columns.values() if not c.nullable or c.name in keys]
-    missing = [name for name in required if name not in found]
-    if missing and one.rule.startswith(("csv.", "json.", "geojson.")):  # it could not be read, so it brings nothing of its own
+    missing = [name for name in one.blank if name not in found]
+    if missing:  # it brings nothing of its own, and nothing becomes null that nobody said is
         raise UsageError(
-            f"Row {one.n} could not be read, so its other columns are empty too.",
+            f"Row {one.n} could not be read, so its other columns would be null: {', '.join(missing)}.",
             expected=f"--set for {', '.join(missing)}",
-            remedy="Name every column it shall have.",
+            remedy="Name every column; `--set COLUMN=` says that it is null.",
         )
     return found
 
@@ -313,11 +314,24 @@ def _replay(workspace: Workspace, world: World, desk: Desk, row: LedgerRow, args
             print(f"What was decided on run {row.run_id} is official already.")
         return 0
     began = time.monotonic()
+    fixed = [r for r in desk.rows(row.run_id) if (d := desk.decision(row.run_id, r)) is not None and d.verdict == "fix"]
     outcome = run_target(world, wanted, wait_s=float(seconds(args.wait)))
+    vain = [r.n for r in desk.aside_again(fixed, outcome.run_id)] if outcome.run_id != row.run_id else []
+    code = outcome.exit_code or int(bool(vain))
     if args.json:
         records = None if whole else len(wanted.again.only)
-        emit({"status": "replayed", "records": records, "whole": whole or None, "runs": [msgspec.to_builtins(outcome)]})
-        return outcome.exit_code
+        emit(
+            {
+                "status": "set_aside_again" if vain else "replayed",
+                "rows": vain,
+                "records": records,
+                "whole": whole or None,
+                "runs": [msgspec.to_builtins(outcome)],
+            }
+        )
+        return code
     print(f"The whole capture, because {whole}:" if whole else f"{len(wanted.again.only):,} records:")
     tell(outcome, time.monotonic() - began)
-    return outcome.exit_code
+    if vain:
+        print(f"Corrected and still unusable: row {', '.join(map(str, vain))}\n\nNext  {again(args, f'quarantine show {outcome.run_id}')}")
+    return code

@@ -13,10 +13,11 @@ from kfm.clock import SystemClock
 from kfm.errors import KfmError, UsageError
 from kfm.inline import run_target
 from kfm.model.window import bounds, seconds, window
+from kfm.runfiles import read_run_file
 from kfm.targets import targets_of
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
-from kfm.world import Outcome
+from kfm.world import Outcome, World
 
 __all__ = ["configure", "main", "run_dataset", "tell"]
 
@@ -79,7 +80,7 @@ def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: floa
         try:
             with open_world(workspace, upstream=args.upstream, dry_run=name if args.dry_run else None, echo=shown) as world:
                 world.propose_only = getattr(args, "propose_only", False)
-                outcome = run_target(world, target, forced=args.force, reason=args.reason, wait_s=wait)
+                outcome = _noted(world, run_target(world, target, forced=args.force, reason=args.reason, wait_s=wait))
         except KfmError as error:
             outcome = Outcome(
                 dataset_id=name, run_id="", state="FENCED" if error.exit_code == 5 else "FAILED", reason=error.happened,
@@ -91,6 +92,16 @@ def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: floa
         if not args.json:
             tell(outcome, time.monotonic() - began, args.dry_run)
     return found
+
+
+def _noted(world: World, outcome: Outcome) -> Outcome:
+    """A new version with the columns that the quality gate found to be new; any other outcome as it is."""
+    if outcome.state != "COMMITTED" or (outcome.generation or 0) < 2:
+        return outcome
+    raw = read_run_file(world.data, outcome.dataset_id, outcome.run_id, "run_manifest.json")
+    notes = [v.get("note", "") for v in msgspec.json.decode(raw)["verdicts"]] if raw else []
+    new = next((n.partition("; new columns: ")[2] for n in notes if "; new columns: " in n), "")
+    return msgspec.structs.replace(outcome, names=f"new columns: {new}") if new else outcome
 
 
 _WORDS = {
@@ -112,6 +123,7 @@ def tell(outcome: Outcome, took: float, dry_run: bool = False) -> None:
         detail = f"{(outcome.version_id or '')[:9]}…  generation {outcome.generation}  {outcome.rows_written:,} rows"
         if outcome.quarantined:
             detail += f", {outcome.quarantined:,} quarantined: kfm quarantine show {outcome.run_id}"
+        detail += f", {outcome.names}" if outcome.names else ""
     else:
         detail = outcome.reason if outcome.reason != "unchanged" else outcome.names
     prefix = "dry run: " if dry_run else ""

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
-from kfm.connectors.merge import _extend
+from kfm.connectors.merge import extend
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 
 __all__ = ["append"]
@@ -31,7 +31,7 @@ def append(job: TransformJob, scratch: Path) -> TransformResult:
                 for batch in file.iter_batches(batch_size=65_536):
                     rows = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
                     if geometry is not None:
-                        _extend(extent, rows.column(schema.get_field_index(geometry)))
+                        extend(extent, rows.column(schema.get_field_index(geometry)))
                     writer.add(rows)
                     read += rows.num_rows if number else 0
         content_id, profile = writer.close((geometry, extent) if geometry is not None else None)

@@ -19,6 +19,7 @@ __all__ = [
     "Refused",
     "TransformJob",
     "TransformResult",
+    "plain",
     "toolchain",
 ]
 
@@ -40,7 +41,7 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     # merge: inputs are the tables base and part; join: two or more tables, `on` columns they share; govern: one table, released
     # by rule; twin: captured files, changed where nothing public may depend on them; acquire: no inputs, asks for them.
-    kind: Literal["transform", "merge", "join", "govern", "twin", "acquire", "discover", "catalogue"] = "transform"
+    kind: Literal["transform", "merge", "join", "govern", "twin", "acquire", "discover", "catalogue", "recheck"] = "transform"
     dataset_id: str
     source_kind: str = "http_file"  # which module of `kinds` reads the inputs, or asks for them
     options: dict[str, Any] = {}  # of that kind, as registered
@@ -55,6 +56,7 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     schema: tuple[Column, ...] = ()  # empty: inferred from the data
     business_key: tuple[str, ...] = ()
     time_column: str | None = None
+    incomplete: bool = False  # merge: records of the part were set aside, so one that is not there may still be upstream
     span: tuple[str, str] | None = None  # merge: the first and last time the part's capture covers, whatever was dropped of it
     may_be_empty: bool = False  # the registry expects that there may be nothing
     since: str | None = None  # RFC 3339, inclusive
@@ -136,7 +138,7 @@ class Refused(Exception):
     """Carries a refusal out of the transform; the parent turns it into `CaptureRefused`."""
 
     def __init__(self, code: str, happened: str, *, expected: str, remedy: str, **detail: Any) -> None:
-        happened = _STEERS.sub(lambda found: repr(found[0])[1:-1], happened)  # it may quote upstream
+        happened = plain(happened)  # it may quote upstream
         super().__init__(f"{code}: {happened}")
         self.refusal = Refusal(code=code, happened=happened, expected=expected, remedy=remedy, detail=detail)
 
@@ -155,6 +157,11 @@ class ConnectorFailed(StepFailed):
     def __init__(self, happened: str, *, expected: str, remedy: str, stack: str = "") -> None:
         super().__init__(happened, expected=expected, remedy=remedy)
         self.stack = stack
+
+
+def plain(text: str) -> str:
+    """Text somebody else wrote, with whatever would steer a terminal spelt out."""
+    return _STEERS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def toolchain() -> dict[str, str]:

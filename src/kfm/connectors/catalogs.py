@@ -8,7 +8,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
+from kfm.connectors.base import Books, Refused, TransformJob, TransformResult, plain
 from kfm.connectors.kinds.base import Ask
 
 __all__ = ["FOUND", "offers"]
@@ -16,6 +16,7 @@ __all__ = ["FOUND", "offers"]
 FOUND = "found.json"
 _MOST_BYTES = 64 << 20
 _MOST_OFFERS = 10_000
+_LONGEST = 2000  # an address
 _SPDX = {
     "creativecommons.org/publicdomain/zero/1.0": "CC0-1.0",
     "creativecommons.org/licenses/by/4.0": "CC-BY-4.0",
@@ -53,16 +54,27 @@ def _refused(url: str, why: str) -> Refused:
     )
 
 
+def _joined(base: str, href: Any) -> str:
+    try:
+        return urljoin(base, str(href))
+    except ValueError:  # such as http://[
+        return ""
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
+
+
 def _offer(name: str, url: str, kind: str, format: str, title: Any, more: dict[str, Any], licence: Any) -> dict[str, Any]:
     text = str(licence or "").strip()
     known = next((spdx for part, spdx in _SPDX.items() if part in text), text if re.fullmatch(r"[A-Za-z0-9.+-]{2,40}", text) else "")
-    words = " ".join(str(more.get("description") or "").split())[:500]
+    words = plain(" ".join(str(more.get("description") or "").split())[:500])
     return {
         "name": re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")[:60],
-        "url": url,
+        "url": url if len(url) <= _LONGEST else "",  # whether it may be adopted at all is not for this side to say
         "kind": kind,
         "format": format,
-        "title": str(title or name)[:200],
+        "title": plain(str(title or name)[:200]),
         "description": words,
         "licence": "" if known.lower() in ("proprietary", "various", "other") else known,
         "modified": str(more.get("modified") or ""),
@@ -72,10 +84,10 @@ def _offer(name: str, url: str, kind: str, format: str, title: Any, more: dict[s
 
 def _stac(document: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
     """Collections of an API, or the children its landing page links to."""
-    links = [k for k in document.get("links") or () if isinstance(k, dict) and isinstance(k.get("href"), str)]
-    search = next((urljoin(url, k["href"]) for k in links if k.get("rel") == "search"), urljoin(url.rstrip("/") + "/", "search"))
-    for collection in document.get("collections") or ():
-        if isinstance(collection, dict) and isinstance(collection.get("id"), str):
+    links = [k for k in _objects(document.get("links")) if isinstance(k.get("href"), str)]
+    search = next((_joined(url, k["href"]) for k in links if k.get("rel") == "search"), urljoin(url.rstrip("/") + "/", "search"))
+    for collection in _objects(document.get("collections")):
+        if isinstance(collection.get("id"), str):
             yield _collection(collection["id"], search, collection.get("title"), collection.get("description"), collection.get("license"))
     for link in links:
         if link.get("rel") == "child":
@@ -90,25 +102,22 @@ def _collection(name: str, search: str, title: Any, description: Any, licence: A
 
 def _dcat(document: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
     """Distributions kfm can read of the datasets of a data.json."""
-    for dataset in document.get("dataset") or ():
-        if not isinstance(dataset, dict):
-            continue
-        for part in dataset.get("distribution") or ():
-            link = part.get("downloadURL") if isinstance(part, dict) else None
-            format = _FORMATS.get(str(part.get("mediaType")).partition(";")[0].strip()) if isinstance(part, dict) else None
-            if isinstance(link, str) and format:
-                name = str(dataset.get("title") or dataset.get("identifier") or "dataset")
-                yield _offer(name, urljoin(url, link), "http_file", format, dataset.get("title"), dataset, dataset.get("license"))
+    for dataset in _objects(document.get("dataset")):
+        for part in _objects(dataset.get("distribution")):
+            format = _FORMATS.get(str(part.get("mediaType")).partition(";")[0].strip())
+            if isinstance(part.get("downloadURL"), str) and format:
+                name, link = str(dataset.get("title") or dataset.get("identifier") or "dataset"), _joined(url, part["downloadURL"])
+                yield _offer(name, link, "http_file", format, dataset.get("title"), dataset, dataset.get("license"))
 
 
 def _arcgis(document: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
     """Layers of a service, or the services of a directory."""
-    for layer in document.get("layers") or ():
-        if isinstance(layer, dict) and isinstance(layer.get("id"), int):
+    for layer in _objects(document.get("layers")):
+        if isinstance(layer.get("id"), int):
             address = f"{url.partition('?')[0].rstrip('/')}/{layer['id']}"
             yield _offer(str(layer.get("name") or layer["id"]), address, "arcgis", "json", layer.get("name"), {}, "")
     root = re.match(r"(.*?/rest/services)", url)
-    for service in document.get("services") or ():
-        if isinstance(service, dict) and service.get("type") in ("FeatureServer", "MapServer") and root:
+    for service in _objects(document.get("services")):
+        if service.get("type") in ("FeatureServer", "MapServer") and root:
             name = str(service.get("name"))
             yield _offer(name, f"{root[1]}/{name}/{service['type']}/0", "arcgis", "json", name.rpartition("/")[2], {}, "")

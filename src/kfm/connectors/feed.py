@@ -4,8 +4,8 @@ import importlib.util
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from itertools import groupby, islice
+from functools import cache, partial
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +15,7 @@ import msgspec
 
 from kfm.connectors.base import TransformJob
 from kfm.connectors.geojson import GEOMETRY, GeoJsonReader, JsonReader
-from kfm.connectors.rejects import picked
+from kfm.connectors.rejects import Fixes, corrected, picked, record_digest, types_of
 from kfm.connectors.rows import Batch, Loose, Reader, Row, batch_of
 from kfm.connectors.tabular import CsvReader
 
@@ -27,25 +27,15 @@ AskParent = Callable[[dict[str, Any]], dict[str, Any]]
 class Context:
     """What connector code is given: nothing in it can write outside `scratch` or reach a store."""
 
-    def __init__(self, job: TransformJob, scratch: Path, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> None:
+    def __init__(self, job: TransformJob, scratch: Path, emit: Callable[[dict[str, Any]], None]) -> None:
         self.dataset_id = job.dataset_id
         self.window = (job.since, job.until)
         self.scratch = scratch
-        self._emit, self._ask = emit, ask
-        self._fetched: dict[str, Path] = {}  # a second pass over the rows must see the same bytes
+        self._emit = emit
 
     def log(self, event: str, **fields: Any) -> None:
         """One event for the run's log."""
         self._emit({"op": "log", "event": event, "fields": msgspec.to_builtins(fields, str_keys=True)})
-
-    def fetch(self, url: str) -> Path:
-        """A file the parent fetched under the dataset's rules."""
-        if url not in self._fetched:
-            answer = self._ask({"op": "fetch", "url": url})
-            if "path" not in answer:
-                raise OSError(f"could not fetch {url}: {answer.get('error', 'no reason given')}")
-            self._fetched[url] = Path(answer["path"])
-        return self._fetched[url]
 
 
 def load_connector(path: str) -> ModuleType:
@@ -78,7 +68,7 @@ class Feed:
         self.cells = job.format == "csv" and readers is None
         self.readers = [_reader(job, i, geometry) for i in range(len(job.inputs))] if readers is None else readers
         # Inference reads the rows more than once, connector code must run once: its rows are spooled then.
-        self._hooked = _Hooked(self.readers, hook, context, spool=not job.schema) if hook else None
+        self._hooked = _Hooked(self.readers, hook, context, job.fixes, spool=not job.schema) if hook else None
         self._tally = _Tally()
         self._only: dict[str, set[int]] = {}
         for source_id, line in job.only:
@@ -126,8 +116,8 @@ class Feed:
 class _Hooked:
     """The rows connector code makes of the inputs, with the source and line it had read last."""
 
-    def __init__(self, readers: list[Reader], hook: Hook, context: Context, *, spool: bool) -> None:
-        self._readers, self._hook, self._context = readers, hook, context
+    def __init__(self, readers: list[Reader], hook: Hook, context: Context, fixes: Fixes, *, spool: bool) -> None:
+        self._readers, self._hook, self._context, self._fixes = readers, hook, context, fixes
         self._spool = context.scratch / ".rows.jsonl" if spool else None
         self._spooled = False
         self.tally = _Tally()
@@ -153,33 +143,57 @@ class _Hooked:
 
     def _inward(self, at: list[tuple[str, int]], spoilt: deque[tuple[str, Loose]]) -> Iterator[Row]:
         for reader in self._readers:
-            for block in reader.loose():
-                for record in block:
-                    self.tally.read += 1
-                    at[0] = (reader.source_id, record.line)
-                    if record.row is None:
-                        spoilt.append((reader.source_id, record))
-                    else:
-                        self.tally.passed += 1
-                        yield record.row
+            types = cache(partial(_types, reader))
+            for before, record, after in _around(chain.from_iterable(reader.loose())):
+                self.tally.read += 1
+                at[0] = (reader.source_id, record.line)
+                row = record.row
+                if record.problem is not None and not record.problem[0].startswith("drop:"):
+                    fix = self._fixes.get(record_digest(record.raw())) if self._fixes else None
+                    row = corrected(record, fix, types()) if fix is not None else None
+                    record = record._replace(early=types(), near=(before and before.raw, after and after.raw))
+                if row is None:
+                    spoilt.append((reader.source_id, record))
+                else:
+                    self.tally.passed += 1
+                    yield row
 
     def _from_spool(self, path: Path) -> Iterator[tuple[str, Loose]]:
         if not self._spooled:
             with path.open("wb") as out:
                 for source_id, record in self._live():
                     raw = record.raw() if record.row is None else None
-                    out.write(msgspec.json.encode((source_id, record.line, record.row, raw, record.problem)) + b"\n")
+                    near = record.near and [text and text() for text in record.near]
+                    out.write(msgspec.json.encode((source_id, *record._replace(raw=raw, near=near))) + b"\n")  # type: ignore[arg-type]
             self._spooled = True
         with path.open("rb") as lines:
             for line in lines:
-                source_id, number, row, raw, problem = msgspec.json.decode(line)
+                source_id, number, raw, row, problem, held, early, near = msgspec.json.decode(line)
                 shown = partial(_shown, row) if raw is None else partial(str, raw)
-                yield source_id, Loose(number, shown, row, tuple(problem) if problem else None)
+                before, after = (None if text is None else partial(str, text) for text in near or (None, None))
+                yield source_id, Loose(number, shown, row, tuple(problem) if problem else None, held, early, near and (before, after))
 
     def remove(self) -> None:
         """Delete the spool."""
         if self._spool is not None:
             self._spool.unlink(missing_ok=True)
+
+
+def _around(records: Iterator[Loose]) -> Iterator[tuple[Loose | None, Loose, Loose | None]]:
+    """Each record with the one before and the one after it."""
+    before, record = None, next(records, None)
+    while record is not None:
+        after = next(records, None)
+        yield before, record, after
+        before, record = record, after
+
+
+def _types(reader: Reader) -> dict[str, str]:
+    """The columns of a source as its first readable records show them."""
+    for block in reader.loose():
+        if rows := [r.row or r.held or {} for r in block if r.row or r.held]:
+            return types_of(rows)
+    return {}
 
 
 def _reader(job: TransformJob, index: int, geometry: str) -> Reader:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import shapely
 
 from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
-from kfm.connectors.merge import _TYPES, _extend
+from kfm.connectors.merge import _TYPES, extend
 from kfm.connectors.values import ARROW
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Aggregate, Column, Location, Release
@@ -86,7 +86,7 @@ def write_table(
     try:
         for batch in batches:
             if geometry is not None:
-                _extend(extent, batch.column(geometry).unique())
+                extend(extent, batch.column(geometry).unique())
             writer.add(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
         content_id, profile = writer.close((geometry, extent) if geometry is not None else None)
     except BaseException:

@@ -44,13 +44,12 @@ _FORBIDDEN = (
 )
 _HARMLESS = {"socket.gethostname"}
 _LISTS = {"os.listdir", "os.scandir"}
+_LINKS = {"os.link", "os.symlink", "os.chdir", "os.fchdir"}
 _CHANGES = {
     "os.remove": (0,),
     "os.rename": (0, 1),
     "os.mkdir": (0,),
     "os.rmdir": (0,),
-    "os.link": (0, 1),
-    "os.symlink": (0, 1),
     "os.truncate": (0,),
     "os.chmod": (0,),
     "os.chown": (0,),
@@ -182,11 +181,13 @@ def _hook(inside: str, reads: Reads | None) -> Callable[[str, tuple[Any, ...]], 
             _check_read(reads, event, args[0])
         elif event in _LISTS:
             _check_read(reads, event, "." if args[0] is None else args[0])
+        elif event in _LINKS:  # what a link or a relative name means depends on who follows it, and from where
+            raise PermissionError(f"connector code may not use {event}")
         elif event in _CHANGES:
             for place in _CHANGES[event]:
                 _check_change(inside, event, args[place])
         elif event.startswith(_FORBIDDEN) and event not in _HARMLESS:
-            raise PermissionError(f"connector code may not use {event}; ask ctx.fetch for what lies outside")
+            raise PermissionError(f"connector code may not use {event}; what lies outside is asked for in acquire()")
 
     return hook
 

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 
 __all__ = ["Duplicates", "KeyFile"]
 
-_BUCKET = 1 << 23  # rows sorted at once: 64 MiB
+_BUCKET = 1 << 25  # bytes sorted at once
+_READ = 1 << 23  # bytes read at once; files are not mapped, their pages would count as ours
 _SHOWN = 20
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # spreads neighbouring numbers over all 64 bits
 _ROW = np.dtype([("hash", np.int64), ("key", np.uint64, 2), ("body", np.uint64, 2), ("row", np.int64)])
@@ -48,23 +49,23 @@ class KeyFile:
         """Compare the rows of `table` whose keys were seen twice; None when there are none."""
         self._file.close()
         size = self._path.stat().st_size // 8
-        if not size:
-            return None
-        hashes = np.memmap(self._path, np.int64, "r")
-        twice = np.concatenate([_repeated(h) for h in _buckets(hashes)])
+        twice = np.concatenate([_repeated(bucket) for bucket in _buckets(self._path, np.dtype(np.int64))])
         if not len(twice):
             return None
-        self._nominate(table, key, hashes, twice)
-        return _judge(np.memmap(self._nominees, _ROW, "r"), size)
+        twice.sort()
+        self._nominate(table, key, twice)
+        return _judge(_buckets(self._nominees, _ROW), size)
 
-    def _nominate(self, table: Path, key: tuple[str, ...], hashes: Array, twice: Array) -> None:
-        """Write (key digest, row digest, row number) of every row whose hash is in `twice`."""
+    def _nominate(self, table: Path, key: tuple[str, ...], twice: Array) -> None:
+        """Write (key digest, row digest, row number) of every row whose hash is in `twice`, which is sorted."""
         at = 0
         with self._nominees.open("wb") as out, pq.ParquetFile(table) as file:
             for batch in file.iter_batches(batch_size=8192):
-                rows = np.flatnonzero(np.isin(hashes[at : at + batch.num_rows], twice))
+                hashes = np.fromfile(self._path, np.int64, batch.num_rows, offset=8 * at)
+                places = np.searchsorted(twice, hashes)  # `isin` would sort all of `twice` for every batch
+                rows = np.flatnonzero(twice[np.minimum(places, len(twice) - 1)] == hashes)
                 if len(rows):
-                    _digests(batch.take(pa.array(rows)), key, hashes[at + rows], at + rows).tofile(out)
+                    _digests(batch.take(pa.array(rows)), key, hashes[rows], at + rows).tofile(out)
                 at += batch.num_rows
 
     def remove(self) -> None:
@@ -99,18 +100,19 @@ def plain(array: "pa.Array") -> list[Any]:
     return list(array.to_pylist())
 
 
-def _buckets(hashes: Array) -> Iterator[Array]:
-    """The hashes in groups of some millions; equal ones fall into one group."""
-    count = len(hashes) // _BUCKET + 1
-    if count == 1:
-        yield np.array(hashes)
-        return
+def _buckets(path: Path, kind: "np.dtype[Any]") -> Iterator[Array]:
+    """Hashes, or rows with one, in groups that fit into memory; equal hashes fall into one group."""
+    count = path.stat().st_size // _BUCKET + 1
     for bucket in range(count):
-        parts = []
-        for at in range(0, len(hashes), _BUCKET):
-            part = hashes[at : at + _BUCKET]
-            parts.append(part[part % count == bucket])
-        yield np.concatenate(parts)
+        pieces = (piece[(piece["hash"] if kind.names else piece) % count == bucket] for piece in _pieces(path, kind))
+        yield np.concatenate([np.empty(0, kind), *pieces])
+
+
+def _pieces(path: Path, kind: "np.dtype[Any]") -> Iterator[Array]:
+    at = 0
+    while len(piece := np.fromfile(path, kind, _READ // kind.itemsize, offset=at)):
+        yield piece
+        at += piece.nbytes
 
 
 def _repeated(hashes: Array) -> Array:
@@ -133,11 +135,11 @@ def _digest(values: tuple[Any, ...]) -> Array:
     return np.frombuffer(blake2b(repr(values).encode(), digest_size=16).digest(), np.uint64)
 
 
-def _judge(nominees: Array, size: int) -> Duplicates | None:
+def _judge(groups: Iterator[Array], size: int) -> Duplicates | None:
     drop = np.zeros(size, np.bool_)
     pairs: list[tuple[int, int]] = []
     conflicting = 0
-    for group in _by_hash(nominees):
+    for group in groups:
         group = group[np.lexsort((group["row"], group["key"][:, 1], group["key"][:, 0]))]
         new = np.ones(len(group), np.bool_)
         new[1:] = (group["key"][1:] != group["key"][:-1]).any(axis=1)
@@ -149,13 +151,3 @@ def _judge(nominees: Array, size: int) -> Duplicates | None:
         found = zip(group["row"][first[clash]].tolist(), group["row"][clash].tolist())
         pairs = sorted([*pairs, *found], key=lambda p: p[1])[:_SHOWN]
     return Duplicates(drop, pairs, conflicting) if conflicting or drop.any() else None
-
-
-def _by_hash(nominees: Array) -> Iterator[Array]:
-    count = len(nominees) // _BUCKET + 1
-    for bucket in range(count):
-        parts = []
-        for at in range(0, len(nominees), _BUCKET):
-            part = nominees[at : at + _BUCKET]
-            parts.append(part[part["hash"] % count == bucket])
-        yield np.concatenate(parts)

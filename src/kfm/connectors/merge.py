@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import shapely
 
 from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
-from kfm.connectors.kinds import KINDS
 from kfm.connectors.values import ARROW
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Column
+from kfm.model.kinds import KINDS
 
-__all__ = ["merge"]
+__all__ = ["extend", "merge"]
 
 _TYPES = {str(kind): name for name, kind in reversed(ARROW.items())}  # an Arrow type's plainest column type
 _SEPARATOR = "\x1f"
@@ -39,10 +39,13 @@ def merge(job: TransformJob, scratch: Path) -> TransformResult:
     writer = TableWriter(scratch / job.artifact, columns, job.business_key)
     geometry = next((c.name for c in columns if c.type == "geometry"), None)
     extent = Extent()
+    naming, files = KINDS[job.source_kind].names if job.source_kind in KINDS else "", set[str]()
     try:
         for batch in work.rows():
             if geometry is not None:
-                _extend(extent, batch.column(schema.get_field_index(geometry)))
+                extend(extent, batch.column(schema.get_field_index(geometry)))
+            if naming in schema.names:
+                files.update(pc.unique(batch.column(schema.get_field_index(naming))).to_pylist())
             writer.add(batch)
         content_id, profile = writer.close((geometry, extent) if geometry is not None else None)
     except BaseException:
@@ -54,6 +57,7 @@ def merge(job: TransformJob, scratch: Path) -> TransformResult:
         schema=columns,
         content_id=content_id,
         rows=writer.rows,
+        files=tuple(sorted(f for f in files if f is not None)),
         profile=profile,
         bbox=extent.bbox,
         geometry_types=tuple(sorted(extent.types)),
@@ -190,7 +194,8 @@ class _Merge:
     def _gone(self, table: "pa.Table") -> Any:
         """Which rows of the base lie inside the window; those among them that the part lacks were removed upstream."""
         job = self._job
-        if job.time_column is None or job.since is None or job.until is None or job.time_column not in self._schema.names:
+        timed = job.time_column is not None and job.time_column in self._schema.names
+        if not timed or job.since is None or job.until is None or job.incomplete:
             return np.zeros(table.num_rows, bool)
         times = table.column(job.time_column)
         if not pa.types.is_timestamp(times.type):
@@ -223,7 +228,7 @@ class _Tombstones:
     def _covered(self, fresh: "pa.Table") -> tuple[Any, Any] | None:
         """First and last moment the part speaks of: the window, or else what its capture covers."""
         column = self._rules.get("time")
-        if column is None:
+        if column is None or self._job.incomplete:
             return None
         times = fresh.column(column)
         if self._job.since is not None and self._job.until is not None:
@@ -264,7 +269,8 @@ def _with(table: "pa.Table", name: str, column: "pa.Array") -> "pa.Table":
     return table.set_column(at, table.schema.field(at), column)
 
 
-def _extend(extent: Extent, column: "pa.Array") -> None:
+def extend(extent: Extent, column: "pa.Array") -> None:
+    """Take the bounds and types of some shapes in."""
     shapes = shapely.from_wkb(column.drop_null().to_numpy(zero_copy_only=False))
     if not len(shapes):
         return

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -30,6 +31,7 @@ _BOOT = (
 _ROOT = str(Path(__file__).resolve().parents[2])
 _TAIL = 4096  # of what the child wrote to stderr
 _LINE_CAP = 64 << 20  # a longer line is no protocol
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 
 
 class _Ended(NamedTuple):
@@ -168,6 +170,10 @@ class _Child:
             if pipe is not None:
                 pipe.close()
 
+    def crashed(self) -> bool:
+        """Whether it broke by itself, as C libraries do over bytes they do not expect."""
+        return -(self._process.returncode or 0) in _CRASHES
+
     def how_it_ended(self) -> str:
         """Its exit in words."""
         status = self._process.returncode
@@ -178,11 +184,21 @@ class _Child:
 
 def _answer(ended: _Ended, child: _Child, job: TransformJob) -> TransformResult:
     last = ended.last
+    if last is None and child.crashed() and job.kind == "transform" and job.connector is None:
+        raise CaptureRefused(
+            Refusal(
+                code="reader.crashed",
+                happened=f"The reader crashed over the capture: {child.how_it_ended()}.",
+                expected="bytes that a reader can at least refuse",
+                remedy="Look at the captured bytes with care, they may be an attack; report them upstream.",
+                detail={"output": child.tail.decode("utf-8", "replace")},
+            )
+        )
     if last is None:
         raise ConnectorFailed(
             f"The transform's child process gave no result: {ended.why or child.how_it_ended()}.",
             expected="a result within the time and memory allowed",
-            remedy="Look at its output below; allow more time or memory if the data really needs it.",
+            remedy=f"{_last_words(child.tail)}Allow more time or memory if the data really needs it.",
             stack=child.tail.decode("utf-8", "replace"),
         )
     if last["op"] == "done":
@@ -192,17 +208,30 @@ def _answer(ended: _Ended, child: _Child, job: TransformJob) -> TransformResult:
     raise ConnectorFailed(
         f"The transform failed: {last['message']}.",
         expected="connector code that ends without an exception",
-        remedy="See the stack below; nothing was published.",
+        remedy=f"{_where(last.get('stack', ''))}Nothing was published; `kfm connector check {job.dataset_id}` tries it on its fixtures.",
         stack=last.get("stack", ""),
     )
+
+
+def _where(stack: str) -> str:
+    """The line of connector code that raised, as a sentence."""
+    lines = re.findall(r'/connector\.py", line (\d+)', stack)
+    return f"Look at connector.py, line {lines[-1]}. " if lines else ""
+
+
+def _last_words(tail: bytes) -> str:
+    """What a child wrote last, as a sentence."""
+    lines = tail.decode("utf-8", "replace").strip().splitlines()
+    return f"It last wrote: {lines[-1][:200]!r}. " if lines else ""
 
 
 def _own(result: TransformResult, job: TransformJob) -> TransformResult:
     """What a job of this kind can say: connector code runs beside the transform and could say more in its name."""
     steps = result.steps if job.kind == "govern" else ()
-    files = result.files if job.kind == "twin" or (job.kind == "transform" and job.connector is None) else ()
+    files = result.files if job.kind in ("twin", "merge") or (job.kind == "transform" and job.connector is None) else ()
     key = result.key if job.connector is None else job.business_key
-    return msgspec.structs.replace(result, artifact=job.artifact, steps=steps, files=files, key=key)
+    rows = job.artifact.rpartition(".")[0] + ".quarantine.jsonl" if result.quarantine is not None else None
+    return msgspec.structs.replace(result, artifact=job.artifact, steps=steps, files=files, key=key, quarantine=rows)
 
 
 def _fetched(fetch: Fetch | None, message: dict[str, Any]) -> dict[str, Any]:

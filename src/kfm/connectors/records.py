@@ -285,8 +285,10 @@ class Records:
         if len(data) > _PROBE and data.count(b'":') % max(1, len(items)) == 0:
             first = _BOUNDARY.search(data, _PROBE)
             looked = b"" if self._begun else data[: first.start() + 1] if first else data
+        if looked and named_twice(b"[" + looked + b"]") is not None:
+            return None
         self._begun = True
-        return None if looked and named_twice(b"[" + looked + b"]") is not None else items
+        return items
 
     def _exact(self, decode: Callable[[bytes], list[Any]], data: bytes, commas: "np.ndarray[Any, Any]") -> Slab:
         items = self._try(decode, data)

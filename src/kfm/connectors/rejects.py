@@ -1,27 +1,36 @@
 """The rows that were set aside, with line, rule, reason and neighbours, as JSON lines; and what people's corrections make of them."""
 
+import datetime as dt
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from functools import cache
 from pathlib import Path
+from types import NoneType
 from typing import Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
 
 from kfm.connectors.geometry import Problem, encode
-from kfm.connectors.rows import Batch
+from kfm.connectors.rows import Batch, Loose, Row
 from kfm.connectors.values import cells_text, type_cells
 from kfm.model.dataset import Column
 
-__all__ = ["Rejects", "check_value", "mend", "picked", "record_digest"]
+__all__ = ["Fixes", "Rejects", "check_value", "corrected", "mend", "picked", "record_digest", "types_of"]
 
 _RAW_CAP = 4096  # bytes of a record that are shown; the capture itself is kept whole
 _NEAR_CAP = 1024  # of its neighbours
 _SHOWN = 3
 _MOST = 200_000  # rows written; nobody decides on more one by one, and the counts go on
 Fixes = Mapping[str, Mapping[str, str | None]]  # digest of a record -> column -> the text that is right
+_HELD: dict[str, set[type]] = {
+    "boolean": {bool},
+    "integer": {int},
+    "number": {int, float},
+    "timestamp": {dt.datetime},
+    "date": {dt.date},
+}
 
 
 def record_digest(text: str) -> str:
@@ -57,15 +66,17 @@ class Rejects:
         ours = self._last is not None and self._last[0] == batch.source_id
         self._release(raw(0) if self._held is not None and ours and batch.size else None)
         for i in sorted(batch.bad):
-            if batch.near is not None:
-                before, after = batch.near(i)
+            around = batch.near(i) if batch.near is not None else None
+            if around is not None:
+                before, after = around
             else:
                 before = raw(i - 1) if i else self._last[1]() if ours and self._last is not None else None
                 after = raw(i + 1) if i + 1 < batch.size else None
             self._add(batch.source_id, batch.line(i), batch.bad[i], raw(i), before)
-            if batch.near is not None or i + 1 < batch.size:
+            self._held = {**(self._held or {}), **_asked(batch, i)}
+            if around is not None or i + 1 < batch.size:
                 self._release(after)
-        if batch.size and batch.near is None:
+        if batch.size:
             self._last = (batch.source_id, lambda: raw(batch.size - 1))
 
     def _add(self, source_id: str, line: int, problem: Problem, raw: str, before: str | None) -> None:
@@ -98,6 +109,21 @@ class Rejects:
             self._file = None
 
 
+def _asked(batch: Batch, i: int) -> dict[str, Any]:
+    """What a correction of this row has to know: the columns of a source that connector code changes, and whether it holds no value at all."""
+    early = batch.early.get(i)
+    if early is not None and early.early is not None:
+        blank = all(v is None for v in (early.held or {}).values())
+        return {"columns": early.early} | ({"blank": list(early.early)} if blank else {})
+    empty = all(_is_empty(values, i) for values in batch.columns.values())
+    return {"blank": list(batch.columns)} if empty else {}
+
+
+def _is_empty(values: Any, i: int) -> bool:
+    value = values[i].as_py() if isinstance(values, pa.Array) else values[i]
+    return value is None or value == ""
+
+
 # -- what people decided
 
 
@@ -108,7 +134,10 @@ def picked(batch: Batch, lines: Set[int]) -> Batch | None:
 
 
 def mend(batch: Batch, fixes: Fixes, columns: tuple[Column, ...]) -> dict[int, Batch]:
-    """Bad rows whose very text a person has corrected -> the row as corrected; a good row is nobody's business."""
+    """Bad rows whose very text a person has corrected -> the row as corrected; a good row is nobody's business.
+
+    What connector code has not seen is corrected on its way there, see `corrected`.
+    """
     found = {}
     for i in sorted(batch.bad):
         fix = fixes.get(record_digest(batch.raw(i)))
@@ -118,13 +147,33 @@ def mend(batch: Batch, fixes: Fixes, columns: tuple[Column, ...]) -> dict[int, B
     return found
 
 
+def corrected(record: Loose, fix: Mapping[str, str | None], types: Mapping[str, str]) -> Row:
+    """A record as its reader would have handed it to connector code, had it said what a person says."""
+    row: Row = dict.fromkeys(types) | (record.held or {})
+    for name, text in fix.items():
+        column = Column(name=name, type=types.get(name, "string"))  # type: ignore[arg-type]
+        row[name] = _value(column, text, cells=False, as_text=("string",))
+    return row
+
+
+def types_of(rows: list[Row]) -> dict[str, str]:
+    """The columns of some rows and the types that hold their values."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: _type({type(row.get(name)) for row in rows} - {NoneType}) for name in names}
+
+
+def _type(kinds: set[type]) -> str:
+    if not kinds or str in kinds:
+        return "string"
+    return next((name for name, held in _HELD.items() if kinds <= held), "json")
+
+
 def _of(batch: Batch, at: list[int], instead: Mapping[str, Any]) -> Batch:
     """Some rows of a batch, which keep their lines and neighbours; `instead` takes the place of their values."""
 
     def near(i: int) -> tuple[str | None, str | None]:
-        if batch.near is not None:
-            return batch.near(at[i])
-        return (batch.raw(at[i] - 1) if at[i] else None, batch.raw(at[i] + 1) if at[i] + 1 < batch.size else None)
+        around = batch.near(at[i]) if batch.near is not None else None
+        return around or (batch.raw(at[i] - 1) if at[i] else None, batch.raw(at[i] + 1) if at[i] + 1 < batch.size else None)
 
     columns: dict[str, Any] = {name: _taken(values, at) for name, values in batch.columns.items()}
     columns |= {name: [value] * len(at) for name, value in instead.items()}
@@ -138,11 +187,11 @@ def _taken(values: Any, at: list[int]) -> Any:
     return values.take(pa.array(at, pa.int64())) if isinstance(values, pa.Array) else [values[i] for i in at]
 
 
-def _value(column: Column, text: str | None, *, cells: bool) -> Any:
+def _value(column: Column, text: str | None, *, cells: bool, as_text: tuple[str, ...] = ("string", "timestamp", "date")) -> Any:
     """The text a person gave, as the reader of this source would have handed it on; what does not fit is judged with the row."""
     if cells:
         return text or ""
-    if not text or column.type in ("string", "timestamp", "date"):
+    if not text or column.type in as_text:
         return text or None
     bad: dict[int, Problem] = {}
     if column.type in ("geometry", "json"):

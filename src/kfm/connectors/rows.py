@@ -1,6 +1,7 @@
 """What a reader hands on: loose rows for code and inference, or whole columns for the fast way."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from kfm.connectors.geometry import Problem
@@ -11,12 +12,15 @@ Row = dict[str, Any]
 
 
 class Loose(NamedTuple):
-    """One record as read; `row` is None when it has a problem."""
+    """One record as read; `row` is None when it has a problem, `held` is what could be read of it all the same."""
 
     line: int
     raw: Callable[[], str]
     row: Row | None
     problem: Problem | None = None
+    held: Row | None = None
+    early: Mapping[str, str] | None = None  # set aside before connector code could see it: the columns of its source and their types
+    near: tuple[Callable[[], str] | None, Callable[[], str] | None] | None = None  # early: the records of its source around it
 
 
 class Batch(NamedTuple):
@@ -30,7 +34,8 @@ class Batch(NamedTuple):
     bad: dict[int, Problem]
     unknown: tuple[str, ...] = ()
     cells: bool = False
-    near: Callable[[int], tuple[str | None, str | None]] | None = None  # the records before and after; None: ask `raw`
+    near: Callable[[int], tuple[str | None, str | None] | None] | None = None  # the records before and after; None: ask `raw`
+    early: Mapping[int, Loose] = MappingProxyType({})  # those that connector code has not seen
 
 
 class Reader(Protocol):
@@ -51,10 +56,17 @@ class Reader(Protocol):
 def batch_of(source_id: str, rows: list[Loose], names: tuple[str, ...], *, ignored: frozenset[str] = frozenset()) -> Batch:
     """Loose rows as columns."""
     bad = {i: r.problem for i, r in enumerate(rows) if r.problem is not None}
-    dicts: list[Row] = [r.row if r.row is not None else {} for r in rows]
+    dicts: list[Row] = [r.row if r.row is not None else (r.held or {} if r.early is None else {}) for r in rows]
     columns = {name: [d.get(name) for d in dicts] for name in names}
     seen: dict[str, None] = {}  # in order of appearance, so that two runs name the same one first
-    for d in dicts:
-        seen.update(dict.fromkeys(d))
+    for r in rows:
+        seen.update(dict.fromkeys(r.row or ()))
     unknown = tuple(k for k in seen if k not in columns and k not in ignored)
-    return Batch(source_id, len(rows), columns, lambda i: rows[i].line, lambda i: rows[i].raw(), bad, unknown)
+    early = {i: r for i, r in enumerate(rows) if r.early is not None}
+
+    def near(i: int) -> tuple[str | None, str | None] | None:
+        around = rows[i].near
+        return None if around is None else (around[0] and around[0](), around[1] and around[1]())
+
+    batch = Batch(source_id, len(rows), columns, lambda i: rows[i].line, lambda i: rows[i].raw(), bad, unknown)
+    return batch._replace(near=near, early=early) if early else batch

@@ -22,7 +22,7 @@ from kfm.connectors.geojson import FEATURE_ID
 from kfm.connectors.geometry import GeoColumn, encode, invalid_count
 from kfm.connectors.hooks import discover, judge_table
 from kfm.connectors.keys import Duplicates, KeyFile
-from kfm.connectors.kinds.base import Ask
+from kfm.connectors.kinds.base import Ask, NotFetched
 from kfm.connectors.rejects import Rejects, mend
 from kfm.connectors.rows import Batch
 from kfm.connectors.values import (
@@ -39,6 +39,7 @@ from kfm.connectors.values import (
 )
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Column
+from kfm.model.kinds import KINDS
 
 __all__ = ["perform", "transform"]
 
@@ -59,9 +60,13 @@ def perform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]]
     if job.kind == "catalogue":
         from kfm.connectors.catalogs import offers
 
-        return offers(job, scratch, Ask(job, ask, Context(job, scratch, emit, ask).log))
+        return offers(job, scratch, Ask(job, ask, Context(job, scratch, emit).log))
     if job.kind == "discover":
-        return discover(job, Context(job, scratch, emit, ask), emit)
+        return discover(job, Context(job, scratch, emit), emit)
+    if job.kind == "recheck":
+        from kfm.connectors.recheck import recheck
+
+        return recheck(job, scratch)
     if job.kind == "merge" and not job.business_key:
         from kfm.connectors.append import append
 
@@ -88,13 +93,16 @@ def perform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]]
 def acquire(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
     """Ask for every file of a capture, unless the change token says that the last one is still what upstream has."""
     own = load_connector(job.connector) if job.connector else None
-    kind = kinds.load(job.source_kind) if job.source_kind in kinds.KINDS else None
+    kind = kinds.load(job.source_kind) if job.source_kind in KINDS else None
     token = getattr(own, "change_token", None) or (kind.change_token if kind else None)
     hook = getattr(own, "acquire", None) or (kind.acquire if kind else None)
     if hook is None:
         raise TypeError("neither the connector nor this kind of source defines acquire()")
-    asking = Ask(job, ask, Context(job, scratch, emit, ask).log)
-    found = token(asking) if token else None
+    asking = Ask(job, ask, Context(job, scratch, emit).log)
+    try:
+        found = token(asking) if token else None
+    except NotFetched:
+        found = None  # nobody can say whether it changed: everything is asked for
     unchanged = found is not None and found == job.known_token
     if not unchanged:
         hook(asking)
@@ -103,7 +111,7 @@ def acquire(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]]
 
 def transform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
     """Turn the job's inputs into `scratch/<artifact>`. Raises `Refused` when the whole capture cannot be taken."""
-    kind = kinds.load(job.source_kind) if job.source_kind in kinds.KINDS else None
+    kind = kinds.load(job.source_kind) if job.source_kind in KINDS else None
     own = load_connector(job.connector) if job.connector else None
     hook = getattr(own, "transform", None)
     stated = bool(job.schema)
@@ -112,7 +120,7 @@ def transform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any
     collecting = gc.isenabled()
     if hook is None:
         gc.disable()  # our own rows hold no cycles, and collections over millions of them take a third of the time
-    context = Context(job, scratch, emit, ask)
+    context = Context(job, scratch, emit)
     feed = Feed(job, hook, context, kind.readers(job) if kind else None)
     try:
         result = _transform(job, scratch, feed, emit, stated=stated)
@@ -470,7 +478,8 @@ class _Pass:
                 remedy="Nothing is published from it; look at what upstream sends and run again.",
             )
         kept = read - self._rejects.total - sum(self._dropped.values())
-        for column in self.columns if (kept > 0 or self._rejects.total) and not self.job.only else ():
+        shown = kept > 0 or self._rejects.counts["key.missing"] or self._rejects.counts["null"]  # else nothing says what columns there are
+        for column in self.columns if shown and not self.job.only else ():
             if column.name not in self._filled and not feed.cells:
                 self._absent(column, feed.readers[0].source_id)
         self._judge_share(read)

@@ -128,12 +128,12 @@ def _slow(column: Column, values: Sequence[Any], bad: dict[int, Problem], *, cel
     blank = cells and column.type not in ("string", "json")
     out: list[Any] = [None] * len(values)
     for i, value in enumerate(values):
-        if value is None or i in bad or (blank and value.isspace()):
+        if value is None or (blank and value.isspace()):
             continue
         try:
             out[i] = convert(value)
         except _Misfit as error:
-            bad[i] = (error.rule, f"{column.name}: {error}")
+            bad.setdefault(i, (error.rule, f"{column.name}: {error}"))  # the other columns of a bad row keep what they hold
     return pa.array(out, ARROW[column.type])
 
 

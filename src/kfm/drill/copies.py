@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,11 +16,10 @@ from kfm.attest import KeyFolder, new_private, statement
 from kfm.clock import SystemClock
 from kfm.commitments import Vaults
 from kfm.errors import IntegrityError, UsageError
-from kfm.fetch.url import expand_url
 from kfm.store.base import LedgerRow
 from kfm.store.sqlite import SqliteStore
 from kfm.targets import targets_of
-from kfm.upstreams import captured_files
+from kfm.upstreams import recorded_by
 from kfm.workspace import Workspace
 
 __all__ = ["Bench", "bench"]
@@ -73,8 +73,7 @@ def bench(workspace: Workspace, dataset_id: str) -> Iterator[Bench]:
         KeyFolder(seed / "keys").new()  # never the user's own
         _grant(workspace, seed, dataset_id)
         Vaults(seed / "keys" / "data").prepare(dataset_id)  # one key for all copies, or they could not be compared
-        replay = _capture(workspace, dataset_id, folder / "capture")
-        (seed / "replay.json").write_bytes(msgspec.json.encode(replay))
+        (seed / "replay.json").write_bytes(msgspec.json.encode(_capture(workspace, dataset_id, folder / "capture")))
         yield Bench(
             folder=folder,
             seed=seed,
@@ -99,33 +98,33 @@ def _grant(workspace: Workspace, seed: Path, dataset_id: str) -> None:
     (seed / "grants" / dataset_id / "drill.json").write_bytes(signed)
 
 
-def _capture(workspace: Workspace, dataset_id: str, into: Path) -> dict[str, str]:
-    """Copy the newest capture of every partition; address -> file relative to a copy."""
+def _capture(workspace: Workspace, dataset_id: str, into: Path) -> dict[str, Any]:
+    """Copy the newest capture that has every partition: its window, and what was asked and answered."""
     into.mkdir()
-    rows = _rows(workspace, dataset_id, into.parent / "ledger")
+    rows = [r for r in _rows(workspace, dataset_id, into.parent / "ledger") if '"refused"' not in r.source_metadata]
     rows.sort(key=lambda r: (not r.win, r.timestamp), reverse=True)  # whole captures first, then the newest
-    found: dict[str, str] = {}
-    for target in targets_of(workspace, dataset_id):
-        files = next(
-            (
-                f
-                for r in rows
-                if r.partition == target.partition and (f := list(captured_files(workspace, r, target.entry.source.format, into).values()))
-            ),
-            None,
-        )
-        if files is None:
-            name = f"{dataset_id}/{target.partition}" if target.partition else dataset_id
-            raise UsageError(
-                f"There is no capture of {name} to drill with.",
-                expected="a dataset that was run at least once",
-                remedy=f"Run `kfm run {dataset_id}` first.",
-            )
-        for number, (source, file) in enumerate(zip(target.sources, files)):
-            copy = into / f"{target.partition or 'whole'}-{number}{file.suffix}"
-            shutil.copyfile(file, copy)
-            found[expand_url(source["url"], None, None, target.partition or None)] = f"../../capture/{copy.name}"
-    return found
+    targets = targets_of(workspace, dataset_id)
+    missing = targets[0].partition
+    for win in dict.fromkeys(r.win for r in rows):
+        entries: list[dict[str, str | None]] = []
+        for target in targets:
+            same = [r for r in rows if (r.partition, r.win) == (target.partition, win)]
+            answers = next((a for r in same if (a := recorded_by(workspace, r, target.entry.source.format, into))), None)
+            if answers is None:
+                missing = target.partition
+                break
+            for answer in answers:
+                copy = into / f"{len(entries)}{Path(answer.file).suffix}"
+                shutil.copyfile(answer.file, copy)
+                asked = {"method": answer.method, "url": answer.url, "request_body": answer.request_body}
+                entries.append({**asked, "file": f"../../capture/{copy.name}"})
+        else:
+            return {"window": win, "entries": entries}
+    raise UsageError(
+        f"There is no capture of {dataset_id}{missing and '/' + missing} to drill with.",
+        expected="a dataset that was run at least once",
+        remedy=f"Run `kfm run {dataset_id}` first.",
+    )
 
 
 def _rows(workspace: Workspace, dataset_id: str, aside: Path) -> list[LedgerRow]:

@@ -68,12 +68,19 @@ def _inside(copy: Path) -> list[int]:
     return found
 
 
+def _window(copy: Path) -> list[str]:
+    """The window that was captured, where there was one: another day has other addresses."""
+    win = json.loads((copy / "replay.json").read_bytes())["window"]
+    return ["--window", win] if win else []
+
+
 def _command(copy: Path, dataset_id: str) -> list[str]:
-    return [sys.executable, "-m", "kfm", "-w", str(copy), "run", dataset_id, "--upstream", "replay", "--wait", "60s", "--json"]
+    line = [sys.executable, "-m", "kfm", "-w", str(copy), "run", dataset_id, "--upstream", "replay", "--wait", "60s", "--json"]
+    return [*line, *_window(copy)]
 
 
 def _victim(copy: Path, dataset_id: str, *more: str) -> list[str]:
-    return [sys.executable, "-m", "kfm.drill.victim", str(copy), dataset_id, *more]
+    return [sys.executable, "-m", "kfm.drill.victim", str(copy), dataset_id, *_window(copy), *more]
 
 
 def _aside(copy: Path, name: str) -> Path:

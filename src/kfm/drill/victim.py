@@ -125,6 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("workspace", type=Path)
     parser.add_argument("dataset")
+    parser.add_argument("--window", default="")
     parser.add_argument("--kill", default="")
     parser.add_argument("--mark", type=Path, default=Path(os.devnull))
     parser.add_argument("--list", type=Path)
@@ -135,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.executable = args.child  # what the connector's process is started with
     workspace, code, count = open_workspace(args.workspace), 0, 0
     on_commit: OnCommit | None = None
-    for target in targets_of(workspace, args.dataset):
+    for target in targets_of(workspace, args.dataset, win=args.window):
         with open_world(workspace, upstream="replay") as world:
             if on_commit is None:
                 on_commit = _on_commit(args, workspace)

@@ -2,7 +2,7 @@
 
 import hashlib
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -48,27 +48,31 @@ class Recordings:
             self._entries.setdefault((entry.method, *_asked(entry.url)), []).append(entry)
 
     @classmethod
-    def of(cls, folder: Path) -> "Recordings":
+    def of(cls, folder: Path, name: str = NAME) -> "Recordings":
         """Read `folder`/REPLAY.json."""
         try:
-            return cls(folder, msgspec.json.decode((folder / NAME).read_bytes(), type=_Document).entries)
+            return cls(folder, msgspec.json.decode((folder / name).read_bytes(), type=_Document).entries)
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(
-                f"{NAME} of the recordings is missing or not readable.",
+                f"{name} of the recordings is missing or not readable.",
                 expected="{entries: [{method, url, status, file, content_type, size, sha256}]}",
                 remedy="Check KFM_REPLAY or `replay` in kfm.yml.",
             ) from error
 
     def find(self, url: str, body: str = "") -> Recording | None:
-        """The recorded answer; nobody records a credential. Several to one POST: the one to the same body, else the first page, or the next for a page token."""
+        """The recorded answer; nobody records a credential. A POST is its body: what answered another one is no answer.
+
+        Only where no body was recorded, the first answer is that to a first page and the second that to a page token.
+        """
         method = "POST" if body else "GET"
         found = self._entries.get((method, *_asked(url))) or self._entries.get((method, *_asked(url, credentials=False)), [])
         if not body or not found:
             return found[0] if found else None
         asked = _json(body)
-        same = next((entry for entry in found if entry.request_body and _json(entry.request_body) == asked), None)
-        if same is not None or "token" not in asked:
-            return same or found[0]
+        if any(entry.request_body is not None for entry in found):
+            return next((entry for entry in found if entry.request_body is not None and _json(entry.request_body) == asked), None)
+        if not isinstance(asked, dict) or "token" not in asked:
+            return found[0]
         return found[1] if len(found) > 1 else None
 
     def whole(self, entry: Recording) -> tuple[Path, str]:
@@ -95,9 +99,8 @@ class ReplayFetcher:
         self._recordings, self._how = recordings, how
 
     @classmethod
-    def of_captures(cls, files: Mapping[str, Path]) -> "ReplayFetcher":
-        """Replay `url -> file`."""
-        entries = [Recording(url=url, file=str(path.absolute())) for url, path in files.items()]
+    def of_captures(cls, entries: Iterable[Recording]) -> "ReplayFetcher":
+        """Replay what runs of our own captured."""
         return cls(Recordings(Path("/"), entries), "Run it once with `--upstream live`.")
 
     def knows(self, url: str) -> bool:
@@ -142,9 +145,9 @@ def _asked(url: str, *, credentials: bool = True) -> tuple[str, str, tuple[tuple
     return target.host, unquote(target.path), tuple(sorted((n, v) for n, v in fields if credentials or not names_a_secret(n)))
 
 
-def _json(text: str) -> dict[str, Any]:
+def _json(text: str) -> Any:
+    """The value of a body, or the text itself when it is no JSON."""
     try:
-        found = msgspec.json.decode(text)
+        return msgspec.json.decode(text)
     except msgspec.DecodeError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        return text

@@ -113,7 +113,13 @@ def labels(e: Evidence) -> Verdict:
     if entry is None or entry.sensitivity is None:
         reasons.append(_no("labels.sensitivity", "No sensitivity is stated.", f"Add `sensitivity: public` (or stricter) to {where}."))
     if entry is None or not entry.policy_label:
-        reasons.append(_no("labels.policy", "No policy label is stated.", f"Add `policy_label: public` to {where}."))
+        reasons.append(
+            _no(
+                "labels.policy",
+                "No policy label is stated.",
+                f"Add `policy_label: {entry.sensitivity if entry and entry.sensitivity else 'public'}` to {where}.",
+            )
+        )
     for field, value in e.unknown_labels:
         known = ", ".join(CARE_LABELS if field == "care_label" else OBLIGATIONS)
         reasons.append(_no("labels.unknown", f"The {field} {value!r} is not known.", f"Use one of {known} in {where}."))

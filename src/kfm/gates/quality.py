@@ -7,6 +7,8 @@ from kfm.gates.base import Evidence, Reason, Verdict
 
 __all__ = ["quality", "rows_of"]
 
+_NAMED = 12  # columns in a note
+
 
 def rows_of(facts: dict[str, Any]) -> int:
     """Rows of a version, all artifacts together."""
@@ -19,7 +21,7 @@ def quality(e: Evidence) -> Verdict:
         return Verdict(gate="quality")
     reasons, review = [*_counts(e), *_nulls(e), *_extent(e), *_geometry(e)], _drift(e)
     before = "" if e.before is None else f", {_change(rows_of(e.before), e.rows)} against the last version"
-    return Verdict(gate="quality", reasons=tuple(reasons), review=tuple(review), note=f"{e.rows:,} rows{before}")
+    return Verdict(gate="quality", reasons=tuple(reasons), review=tuple(review), note=f"{e.rows:,} rows{before}{_added(e)}")
 
 
 def _no(e: Evidence, code: str, message: str, key: str) -> Reason:
@@ -93,6 +95,14 @@ def _at(text: str) -> dt.datetime:
 
 def _change(before: int, now: int) -> str:
     return f"{(now - before) / before:+.1%}" if before else "new"
+
+
+def _added(e: Evidence) -> str:
+    """Columns that the last version did not have: they pass, and are named."""
+    known = {c["name"] for c in e.before.get("schema", ())} if e.before is not None else set()
+    new = [c["name"] for c in e.schema if c["name"] not in known] if known else []
+    more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
+    return f"; new columns: {', '.join(new[:_NAMED])}{more}" if new else ""
 
 
 def _drift(e: Evidence) -> list[Reason]:

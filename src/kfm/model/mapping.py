@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-__all__ = ["CONVERSIONS", "MappedColumn", "Mapping", "column_names"]
+__all__ = ["CONVERSIONS", "MappedColumn", "Mapping", "column_names", "with_nulls"]
 
 # (source unit, unit) -> what to add, what to multiply by, what to divide by. Only definitions: each is exact.
 CONVERSIONS: dict[tuple[str, str], tuple[Decimal, Decimal, Decimal]] = {
@@ -48,7 +48,7 @@ class MappedColumn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     source_unit: str | None = None  # when it differs from `unit`: values are converted
     format: tuple[str, ...] = ()  # of dates and times, as strptime writes them; the first that fits; none: ISO 8601
     first_year: int | None = None  # two-digit years (%y) lie in the hundred years from here
-    null: tuple[str, ...] = ()  # texts that mean "no value", beside those of the file
+    nulls: tuple[str, ...] = ()  # texts that mean "no value", beside those of the file
     required: bool = False
 
     def __post_init__(self) -> None:
@@ -70,7 +70,9 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     header: bool | tuple[str, ...] = True  # False or the names themselves: the first row is a record
     skip_rows: Annotated[int, msgspec.Meta(ge=0)] = 0  # before the header
     comment: Annotated[str, msgspec.Meta(min_length=1)] | None = None  # rows that begin so are no records
-    null: tuple[str, ...] = ()  # texts that mean "no value"; a blank cell always does
+    nulls: tuple[str, ...] = ()  # texts that mean "no value"; a blank cell always does
+    decimal: Literal[".", ","] = "."  # of numbers and coordinates
+    thousands: Literal[",", ".", " ", "'", "_"] | None = None  # between groups of three digits; None: numbers have none
     unlisted: Literal["refuse", "keep", "drop"] = "refuse"  # columns of the file that are not named here
     crs: str | int | None = None  # of x and y, which become longitude and latitude on WGS 84
     x: Where | None = None
@@ -81,12 +83,23 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def __post_init__(self) -> None:
         if not (self.crs is None) == (self.x is None) == (self.y is None):
             raise ValueError("crs, x and y go together; coordinates of an unknown system are ordinary columns")
+        if self.decimal == self.thousands:
+            raise ValueError("decimal and thousands are the same mark")
         if self.geometry and self.crs is None:
             raise ValueError("geometry needs crs, x and y")
         names = [c.to for c in self.columns]
         taken = {"longitude", "latitude", "source_crs", "source_x", "source_y", "geometry"} if self.crs is not None else set()
         if twice := sorted({n for n in names if names.count(n) > 1 or n in taken}):
             raise ValueError(f"{', '.join(twice)}: a column is made twice")
+
+
+def with_nulls(plain: Any) -> Any:
+    """A mapping as read from YAML, with `nulls` under its older name too: `null`, which without quotes is no text at all."""
+    if not isinstance(plain, dict):
+        return plain
+    listed = plain.get("columns")
+    columns = {"columns": [with_nulls(c) for c in listed]} if isinstance(listed, list) else {}
+    return {"nulls" if k in (None, "null") and "nulls" not in plain else "null" if k is None else k: v for k, v in plain.items()} | columns
 
 
 def column_names(names: Iterable[str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Protocol
 
 from kfm.errors import UsageError
 
-__all__ = ["Stored", "Zone", "check_path", "hash_file", "lines_of", "note", "room"]
+__all__ = ["copied", "Stored", "Zone", "check_path", "hash_file", "lines_of", "note", "room"]
 
 
 class Stored(tuple[str, int]):
@@ -36,6 +37,12 @@ def lines_of(path: Path) -> Iterator[bytes]:
     """A file line by line."""
     with path.open("rb") as file:
         yield from file
+
+
+def copied(path: Path, into: Path) -> Path:
+    """A copy of `path` for somebody who may do with it what they like."""
+    shutil.copyfile(path, into)
+    return into
 
 
 def room(scratch: Path, name: str) -> Path:

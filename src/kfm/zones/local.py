@@ -9,6 +9,7 @@ import itertools
 import os
 import queue
 import shutil
+import stat
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -216,8 +217,12 @@ class LocalZone:
     def _fill(self, content: bytes | Path, sync: bool) -> tuple[Path, Stored]:
         """Bring `content` to a temp name of our own, hashed on the way; a file of this zone is shared, not copied."""
         temp = self.temp()
+        if isinstance(content, Path) and not stat.S_ISREG(os.lstat(content).st_mode):
+            raise IntegrityError(
+                f"{content.name} is a link, not a file.", expected="a file", remedy="Whoever made it must write the bytes."
+            )
         if isinstance(content, Path) and str(content).startswith(self._prefix):
-            os.link(content, temp)
+            os.link(content, temp, follow_symlinks=False)
             os.chmod(temp, 0o444)
             if sync:
                 _fsync_path(temp)

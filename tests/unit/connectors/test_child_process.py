@@ -118,30 +118,6 @@ def test_reading_standard_input_does_not_take_the_protocol(with_code):
     assert with_code("assert sys.stdin.read() == ''\nyield from rows").books.written == 2
 
 
-def test_connector_code_fetches_through_the_parent(with_code, scratch, tmp_path):
-    extra = tmp_path / "extra.txt"
-    extra.write_text("hello")
-    asked = []
-
-    def fetch(message):
-        asked.append(message["url"])
-        return {"path": str(extra)}
-
-    with_code('text = ctx.fetch("https://example.org/x").read_text()\nfor row in rows:\n    yield row | {"t": text}', fetch=fetch)
-    assert asked == ["https://example.org/x"]
-    assert [r["t"] for r in rows_of(scratch)] == ["hello", "hello"]
-
-
-def test_a_fetch_that_fails_or_is_not_offered_is_told_to_the_code(with_code):
-    def fetch(message):
-        raise OSError("host not allowed")
-
-    with pytest.raises(ConnectorFailed, match="host not allowed"):
-        with_code('ctx.fetch("https://evil.example/x")', fetch=fetch)
-    with pytest.raises(ConnectorFailed, match="no fetcher"):
-        with_code('ctx.fetch("https://evil.example/x")')
-
-
 def test_an_exception_of_connector_code_comes_with_its_stack(with_code):
     with pytest.raises(ConnectorFailed, match="KeyError: 'nope'") as caught:
         with_code('for row in rows:\n    yield {"a": row["nope"]}')

@@ -1,16 +1,21 @@
 """Rows that were set aside: numbered, with their neighbours; only some of them read again; corrected by their very text."""
 
+import datetime as dt
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kfm.connectors import text
-from kfm.connectors.base import TransformJob
+from kfm.connectors.base import InputFile, TransformJob
+from kfm.connectors.feed import Context, Feed
+from kfm.connectors.kinds.base import RowReader
 from kfm.connectors.process import run_inline
 from kfm.connectors.rejects import check_value, record_digest
+from kfm.connectors.rows import Loose, batch_of
+from kfm.connectors.values import cells_text, type_cells
 from kfm.model.dataset import Column
 
 Made = Callable[..., Any]
@@ -82,6 +87,96 @@ def test_a_row_that_could_not_be_read_is_what_its_correction_says(made: Made) ->
     fixes = {record_digest("r2"): {"id": "r2", "n": "2"}}
     found = made("csv", "id,n\nr1,1\nr2\n", schema=SCHEMA, business_key=("id",), fixes=fixes)
     assert [(r["id"], r["n"]) for r in found.rows] == [("r1", 1), ("r2", 2)]
+
+
+# ---- only what a correction names is changed
+
+
+def test_the_other_columns_of_a_bad_row_keep_their_values() -> None:
+    bad = {0: ("type", "depth: no number")}
+    found = type_cells(Column(name="drilled", type="date"), cells_text(["2001-01-22", "never"]), bad)
+    assert found.to_pylist() == [dt.date(2001, 1, 22), None]
+    assert bad[0] == ("type", "depth: no number") and "drilled" in bad[1][1], "the first reason stands"
+
+
+def test_a_correction_changes_nothing_but_the_column_it_names(made: Made) -> None:
+    mapping = {
+        "columns": [{"from": n, "to": n, "type": t} for n, t in (("id", "string"), ("n", "number"), ("on", "date"), ("s", "string"))]
+    }
+    content = "id,n,on,s\nr1,abc,2001-01-22,active\nr2,2,never,active\n"
+    fixes = {record_digest("r1,abc,2001-01-22,active"): {"n": "124.5"}}
+    found = made("csv", content, source_kind="delimited", mapping=mapping, fixes=fixes)
+    assert found.rows == [{"id": "r1", "n": 124.5, "on": dt.date(2001, 1, 22), "s": "active"}]
+
+
+def test_what_a_reader_could_read_of_a_bad_record_is_held() -> None:
+    rows = [Loose(1, lambda: "a", {"x": 1}), Loose(2, lambda: "b", None, ("type", "y: bad"), {"x": 2, "z": 3}), Loose(3, lambda: "c", None)]
+    batch = batch_of("s", rows, ("x",))
+    assert batch.columns == {"x": [1, 2, None]} and batch.unknown == (), "a bad record does not say what columns there are"
+
+
+def test_a_record_that_holds_nothing_says_which_columns_it_would_have(made: Made) -> None:
+    ragged, typed = made("csv", "id,n\nr1,1\nr2\nr3,x\n", schema=SCHEMA).rejects
+    assert (ragged["blank"], "blank" in typed) == (["id", "n"], False)
+
+
+# ---- connector code sees what was corrected
+
+DROPS = "def transform(ctx, rows):\n    for row in rows:\n        if row['n'] != '0':\n            yield {'id': row['id'], 'twice': 2 * int(row['n'])}\n"
+
+
+@pytest.mark.parametrize("schema", [{"id": "string", "twice": "integer"}, None])
+def test_a_corrected_record_goes_through_connector_code(made: Made, tmp_path: Path, schema: dict[str, str] | None) -> None:
+    (tmp_path / "connector.py").write_text(DROPS)
+    content = "id,n\nr1\nr2,2\nr3\nr4,4\nr5\n"
+    more: dict[str, Any] = {"schema": schema, "connector": str(tmp_path / "connector.py")}
+    first, second, third = made("csv", content, **more).rejects
+    assert (first["columns"], first["blank"]) == ({"id": "string", "n": "string"}, ["id", "n"])
+    assert [near(r) for r in (first, second, third)] == [(None, "r2,2"), ("r2,2", "r4,4"), ("r4,4", None)], "as the source has them"
+    fixes = {first["digest"]: {"id": "r1", "n": "1"}, second["digest"]: {"id": "r3", "n": "0"}}
+    found = made("csv", content, fixes=fixes, **more)
+    assert [(r["id"], r["twice"]) for r in found.rows] == [("r1", 2), ("r2", 4), ("r4", 8)]
+    assert found.result.books.dropped == {"connector": 1}, "what connector code drops stays dropped"
+    assert [r["record"] for r in found.rejects] == ["r5"]
+
+
+def test_connector_code_behind_a_mapping_gets_the_columns_nobody_corrected(made: Made, tmp_path: Path) -> None:
+    (tmp_path / "connector.py").write_text("def transform(ctx, rows):\n    return (r for r in rows if r['status'] == 'active')\n")
+    types = {"well_id": "string", "depth_ft": "number", "drilled": "date", "status": "string"}
+    mapping = {"columns": [{"from": n, "to": n, "type": t} for n, t in types.items()]}
+    lines = ["W-049,abc,2001-01-22,active", "W-050,50,2001-01-23,active", "W-051,abc,2001-01-24,plugged"]
+    fixes = {record_digest(line): {"depth_ft": "124.5"} for line in lines}
+    more: dict[str, Any] = {"connector": str(tmp_path / "connector.py"), "source_kind": "delimited", "mapping": mapping, "schema": types}
+    content = "\n".join([",".join(types), *lines]) + "\n"
+    first, _ = made("csv", content, **more).rejects
+    assert (first["columns"], "blank" in first) == (types, False)
+    found = made("csv", content, fixes=fixes, **more)
+    assert [tuple(r.values()) for r in found.rows] == [
+        ("W-049", 124.5, dt.date(2001, 1, 22), "active"),
+        ("W-050", 50.0, dt.date(2001, 1, 23), "active"),
+    ]
+
+
+class Wells(RowReader):
+    """A good record and a bad one, of which all but one value could be read."""
+
+    def rows(self) -> Iterator[Loose]:
+        yield Loose(1, lambda: "one", {"id": "a", "depth": 1.5, "on": dt.date(2001, 1, 21), "n": 1})
+        yield Loose(2, lambda: "two", None, ("type", "depth: bad"), {"id": "b", "depth": None, "on": dt.date(2001, 1, 22), "n": 2})
+        yield Loose(3, lambda: "three", None, ("drop:unwanted", "not asked for"))
+
+
+def test_connector_code_is_given_typed_corrections_and_what_was_held(tmp_path: Path) -> None:
+    source = InputFile(source_id="s", path="", digest="")
+    fixes = {record_digest("two"): {"depth": "2", "on": "2002-02-02"}, record_digest("three"): {"id": "c"}}
+    job = TransformJob(
+        dataset_id="d", format="csv", inputs=(source,), schema=(Column(name="id", type="string"),), fixes=fixes, artifact="d"
+    )
+    seen: list[Any] = []
+    context = Context(job, tmp_path, lambda _: None)
+    feed = Feed(job, lambda _, rows: (seen.append(r) or r for r in rows), context, [Wells(source)])
+    list(feed.batches(("id", "depth", "on", "n")))
+    assert seen[1:] == [{"id": "b", "depth": 2.0, "on": dt.date(2002, 2, 2), "n": 2}] and type(seen[1]["depth"]) is float
 
 
 def test_rows_beyond_what_people_can_decide_are_counted_only(

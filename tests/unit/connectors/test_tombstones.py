@@ -174,3 +174,13 @@ def test_a_recorded_week_with_a_revision_a_merger_and_a_deletion(tmp_path: Path)
     states = world.states
     assert {k: v for k, v in states.items() if v != ACTIVE} == {old: ("merged", "us77777777"), deleted["id"]: DELETED}
     assert [r["magnitude"] for r in world.rows if r["event_id"] == revised["id"]] == [9.9]
+
+
+def test_an_event_that_was_set_aside_is_not_taken_for_deleted(world: World) -> None:
+    world.capture(event("a", 1), event("b", 2), event("d", 4), incomplete=True)
+    assert world.states["c"] == ACTIVE
+
+
+def test_the_feed_covers_the_time_of_what_was_dropped_from_it(world: World) -> None:
+    world.capture(event("a", 1), event("b", 2), event("c", 3), span=("1970-01-02T00:00:00+00:00", "1970-01-10T00:00:00+00:00"))
+    assert world.states["d"] == DELETED

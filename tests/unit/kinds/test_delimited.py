@@ -10,9 +10,12 @@ import pytest
 import shapely
 from tests.conftest import SHARED
 
+from kfm.config import load_mapping
 from kfm.connectors.base import CaptureRefused, InputFile, TransformJob
 from kfm.connectors.kinds import delimited
 from kfm.connectors.process import run_inline
+from kfm.errors import UsageError
+from kfm.model.dataset import Column
 
 needs_shared = [
     pytest.mark.needs_shared,
@@ -57,6 +60,66 @@ def test_texts_that_mean_nothing_are_null_and_zero_is_zero(tmp_path: Path) -> No
     mapping = {"columns": [column("a", "a", "number", null=["-9999"]), column("b", "b")], "null": ["NA"]}
     _, rows = table(tmp_path, "a,b\n-9999,-9999\nNA,NA\n0, \n,x\n", mapping)
     assert [tuple(r.values()) for r in rows] == [(None, "-9999"), (None, None), (0.0, None), (None, "x")]
+
+
+@pytest.mark.parametrize("key", ["nulls", '"null"', "null"])
+def test_nulls_are_read_under_every_name_they_had(tmp_path: Path, key: str) -> None:
+    (tmp_path / "mapping.yml").write_text(f"{key}: [NA]\ncolumns:\n  - {{from: a, to: a, type: number, {key}: ['-']}}\n")
+    _, rows = table(tmp_path, "a\nNA\n-\n1\n", load_mapping(tmp_path / "mapping.yml"))
+    assert [r["a"] for r in rows] == [None, None, 1.0]
+
+
+def test_nulls_under_two_names_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "mapping.yml").write_text("null: [NA]\nnulls: ['-']\ncolumns:\n  - {from: a, to: a}\n")
+    with pytest.raises(UsageError, match="null"):
+        load_mapping(tmp_path / "mapping.yml")
+
+
+@pytest.mark.parametrize(
+    ("decimal", "thousands", "text", "value"),
+    [
+        (",", None, "12,5", 12.5),
+        (",", ".", "-1.234.567,25", -1234567.25),
+        (",", ".", "1234,5", 1234.5),
+        (".", ",", "1,234", 1234.0),
+        (".", " ", "1 234\u00a0567.5", 1234567.5),
+        (",", None, "1,5e3", 1500.0),
+        (",", None, "12.5", None),
+        (".", ",", "12,5", None),
+        (",", ".", "1.23", None),
+        (",", None, "-", None),
+    ],
+)
+def test_numbers_are_read_with_the_marks_that_are_stated(
+    tmp_path: Path, decimal: str, thousands: str | None, text: str, value: float | None
+) -> None:
+    mapping = {"columns": [column("a", "a", "number")], "delimiter": ";", "decimal": decimal, "thousands": thousands}
+    result, rows = table(tmp_path, f"a\n0\n{text}\n", mapping, max_quarantined=1)
+    assert [r["a"] for r in rows] == [0.0] + ([value] if value is not None else [])
+    assert result.books.quarantined == (value is None)
+
+
+def test_marks_hold_for_units_integers_and_coordinates_too(tmp_path: Path) -> None:
+    columns = [column("d", "d", "number", unit="m", source_unit="ft"), column("n", "n", "integer"), column("t", "t")]
+    mapping = {"columns": columns, "delimiter": ";", "decimal": ",", "thousands": ".", "crs": 4326, "x": "x", "y": "y"}
+    _, rows = table(tmp_path, "d;n;t;x;y\n1.000,5;2.000;1,5;-98,25;38,5\n", mapping)
+    assert rows == [{"d": 304.9524, "n": 2000, "t": "1,5", "longitude": -98.25, "latitude": 38.5}]
+    assert refused(tmp_path, "d\n1\n", {"columns": [column("d", "d")], "decimal": ",", "thousands": ","}).code == "mapping"
+
+
+@pytest.mark.parametrize(("mapped", "stated"), [("string", "number"), ("number", "date"), ("integer", "number")])
+def test_a_mapping_and_a_registry_that_differ_are_one_refusal(tmp_path: Path, mapped: str, stated: Any) -> None:
+    schema = (Column(name="a", type=stated),)
+    error = refused(tmp_path, "a\n1\n2\n", {"columns": [column("a", "a", mapped)]}, schema=schema)
+    assert error.code == "mapping" and "mapping.yml" in str(error) and "data/registry/d.yml" in str(error)
+
+
+def test_code_may_make_more_of_a_text_but_not_of_what_is_typed(tmp_path: Path) -> None:
+    code = tmp_path / "connector.py"
+    code.write_text("def transform(ctx, rows):\n    for row in rows:\n        yield {'a': float(row['a'].strip('m'))}\n")
+    schema = (Column(name="a", type="number"),)
+    assert table(tmp_path, "a\n12m\n", {"columns": [column("a", "a")]}, schema=schema, connector=str(code))[1] == [{"a": 12.0}]
+    assert refused(tmp_path, "a\nyes\n", {"columns": [column("a", "a", "boolean")]}, schema=schema, connector=str(code)).code == "mapping"
 
 
 @pytest.mark.parametrize(

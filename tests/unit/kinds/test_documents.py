@@ -1,5 +1,6 @@
 """Documents: paragraphs that can be cited and found again."""
 
+import csv
 import hashlib
 import json
 from pathlib import Path
@@ -9,10 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import SHARED
 
+from kfm import sample_kansas
+from kfm.config import parse
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformJob, TransformResult
 from kfm.connectors.kinds import documents
 from kfm.connectors.process import run_inline
 
+REGISTERED = Path(__file__).parents[3] / "kansas" / "data" / "registry" / "ks_treaties.yml"
 HISTORY = SHARED / "data" / "history"
 recorded = [
     pytest.mark.needs_shared,
@@ -137,8 +141,93 @@ def test_a_text_too_long_to_be_one_document_is_refused(tmp_path, monkeypatch):
     assert refused.value.code == "document.size"
 
 
+PAGE = b"""<!DOCTYPE HTML PUBLIC "-//W3C//DTD HTML 4.0//EN">
+<html><head><meta http-equiv="Content-Type" content="text/html; charset=iso-8859-1">
+<title>INDIAN AFFAIRS</title><style>p { color: red }</style>
+<body onload="x()"><!-- <p>not shown</p> --><script>if (a < b) { document.write("<p>nor this</p>") }</script>
+<h2>Articles of a&nbsp;treaty,
+made  at</h2><table><tr><td>Fort Leavenworth.<td>Sept. 17</tr></table>
+<P>ARTICLE <B>1</B>.
+<p>The said
+
+tribes\x97there<i>uhto</i> &amp; &#147;forever&#148; 1 < 2<br>in peace.</div><![if !IE]>
+Signed,<BR><BR>Notchininga<pre>No  Heart,
+  x</pre></body></html>"""
+
+
+def test_a_web_page_is_read_where_the_registry_says_so(tmp_path):
+    rows = made(tmp_path, PAGE, html=True, min_words=20)
+    assert [(r["heading"], r["text"]) for r in rows] == [
+        (None, "Articles of a treaty, made at"),
+        (None, "Fort Leavenworth."),
+        (None, "Sept. 17"),
+        ("ARTICLE 1.", "ARTICLE 1."),
+        ("ARTICLE 1.", "The said tribes\u2014thereuhto & \u201cforever\u201d 1 < 2 in peace."),
+        ("ARTICLE 1.", "Signed,"),
+        ("ARTICLE 1.", "Notchininga"),
+        ("ARTICLE 1.", "No Heart, x"),
+    ]
+    text = documents._Text.of(documents._HIDDEN.sub("", PAGE.decode("cp1252")))
+    assert [" ".join(text[r["char_start"] : r["char_end"]].split()) for r in rows] == [r["text"] for r in rows]
+    plain = "\n\n".join(r["text"] for r in rows)
+    assert [r["anchor"] for r in made(tmp_path, plain.encode(), html=True)] == [r["anchor"] for r in rows], "plain text is read as well"
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        pytest.param(PAGE.replace(b"iso-8859-1", b"utf-8"), "encoding", id="not the encoding it states"),
+        pytest.param(PAGE.replace(b"iso-8859-1", b"utf-7"), "encoding", id="an encoding nobody needs"),
+        pytest.param(PAGE.replace(b"No  Heart", b"No\0Heart"), "encoding", id="a NUL"),
+        pytest.param(PAGE[:-4], "document.html", id="cut off in a tag"),
+        pytest.param(PAGE[: PAGE.index(b"not shown")], "document.html", id="cut off in a comment"),
+        pytest.param(b"<html><title>404</title><body><h1>Not found</h1>" + b"<p></p>" * 50, "document.short", id="an error message"),
+        pytest.param(b"<!doctype html><html><script>" + b"word " * 100 + b"</script>", "document.short", id="no paragraph"),
+        pytest.param(PAGE + b" " * (8 << 20), "document.size", id="too long"),
+        pytest.param(b"<?xml version='1.0'?><rss>" + b"word " * 100, "html", id="XML that is no page"),
+    ],
+)
+def test_a_web_page_that_is_no_document_is_refused(tmp_path, raw, code):
+    with pytest.raises(CaptureRefused) as refused:
+        made(tmp_path, raw, html=True, min_words=20)
+    assert refused.value.code == code
+
+
+def test_a_web_page_is_refused_where_the_registry_does_not_expect_one(tmp_path):
+    with pytest.raises(CaptureRefused) as refused:
+        made(tmp_path, PAGE, min_words=20)
+    assert refused.value.code == "html"
+
+
+@pytest.mark.parametrize("form", ["text", "page"])
+def test_the_registered_treaties_read_as_text_and_as_pages_and_say_what_they_are(tmp_path, form):
+    source = parse(REGISTERED.read_bytes(), REGISTERED.name)["source"]
+    names = [Path(url).stem for url in (source["url"], *source["urls"])]
+    assert list(source["options"]["documents"]) == names and len(names) == 16
+    for name in names:
+        paragraphs = sample_kansas.answer("digital.library.okstate.edu", f"/kappler/Vol2/treaties/{name}.htm", "")[2].decode() * 2
+        page = f"<html><body>{'<p>'.join(paragraphs.split(chr(10)))}</body></html>"
+        (tmp_path / f"{name}.txt").write_text(page if form == "page" else paragraphs)
+    rows, _ = table(tmp_path, job(*(tmp_path / f"{n}.txt" for n in names), **source["options"]))
+    told = {r["document_id"]: (r["title"], str(r["date"]), r["nations"], r["place"], r["url"]) for r in rows}
+    assert list(told) == names and all(None not in t for t in told.values())
+    assert [t[4] for t in told.values()] == [source["url"], *source["urls"]]
+    assert all(t[1][:4] == t[0][-4:] for t in told.values()), "the year of a title is that of its date"
+
+
 class TestRecordings:
     pytestmark = recorded
+
+    def test_what_is_registered_of_the_treaties_is_what_their_index_says(self):
+        about = parse(REGISTERED.read_bytes(), REGISTERED.name)["source"]["options"]["documents"]
+        with (HISTORY / "treaties" / "UniverseCases.csv").open(encoding="utf-8", errors="replace", newline="") as file:
+            listed = {r["URL"]: r for r in csv.DictReader(file)}
+        for name, said in about.items():
+            row = listed[said["url"]]
+            month, day, year = row["Date"].split("-")
+            nations = [v.strip() for k, v in row.items() if k.startswith("Nation") and v and v.strip()]
+            assert (said["date"], said["place"]) == (f"{year}-{month}-{day}", row["Place"]), name
+            assert said["nations"].split("; ") == nations, name
 
     def test_every_paragraph_of_every_treaty_can_be_found(self, tmp_path):
         files = sorted((HISTORY / "treaties" / "text").glob("*.txt"))

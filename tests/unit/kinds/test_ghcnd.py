@@ -100,7 +100,7 @@ def test_a_day_that_does_not_exist_is_set_aside_and_the_rest_of_its_month_stays(
 @pytest.mark.parametrize(
     ("line", "rule"),
     [
-        (month({1: 5})[:-1], "ghcnd.width"),
+        (month({1: 5})[:-4], "ghcnd.width"),
         (month({1: 5}) + " ", "ghcnd.width"),
         (month({1: 5}, "201913"), "ghcnd.line"),
         (month({1: 5}, "000007"), "ghcnd.line"),
@@ -160,6 +160,26 @@ def test_line_ends_blank_lines_and_a_missing_last_end_change_nothing(tmp_path):
     assert rejects(tmp_path, result) == [(5, "ghcnd.width")]
 
 
+def test_blanks_that_were_taken_from_the_ends_of_lines_change_nothing(tmp_path):
+    lines = [month({1: 7, 31: 8}), month({3: 9}, element="PRCP"), month({31: "    4T  "}, "201908", "PRCP")]
+    plain, _ = made(tmp_path, lines)
+    stripped = [line.rstrip() for line in lines]
+    assert len(plain) == 4 and [len(line) for line in stripped] == [266, 266, 267]
+    for end in ("\n", "\r\n"):
+        rows, result = made(tmp_path, stripped, end=end)
+        assert (rows, result.books.quarantined) == (plain, 0)
+
+
+def test_a_last_line_that_may_have_been_cut_off_is_not_taken_for_one_without_flags(tmp_path):
+    rows, result = made(tmp_path, month({1: 7}) + "\n" + month({31: "    4 X7"}, "201908")[:-2])
+    assert (len(rows), rejects(tmp_path, result)) == (1, [(2, "ghcnd.width")])
+
+
+def test_lines_of_a_wrong_width_are_still_those_of_their_station(tmp_path):
+    rows, result = made(tmp_path, [month({1: 7}) + "  ", month({1: 8})[:-9]])
+    assert (rows, rejects(tmp_path, result)) == ([], [(1, "ghcnd.width"), (2, "ghcnd.width")])
+
+
 def spoilt(seed: int) -> list[str]:
     """Some months with all that may go wrong in them."""
     chance = random.Random(seed)
@@ -177,6 +197,7 @@ def spoilt(seed: int) -> list[str]:
 
 def plainly(number: int, line: str, station: str, wanted: set[str]) -> list[Any]:
     """What one line should give, said as simply as possible."""
+    line = line + " " * (269 - len(line.encode())) if len(line.encode()) > 265 else line
     year, mon, element = line[11:15], line[15:17], line[17:21]
     raw = line.encode()
     if not line.strip():
@@ -217,7 +238,7 @@ def test_whole_columns_and_single_lines_say_the_same(tmp_path, seed, monkeypatch
     found = list(reader.rows())
     assert [tuple(r.row[c] for c in shown) for r in found if r.row is not None] == [e for e in expected if len(e) == 6]
     assert [(r.line, r.problem[0]) for r in found if r.problem is not None] == [e for e in expected if len(e) == 2]
-    assert all(r.raw() == lines[r.line - 1].encode().decode("ascii", "replace") for r in found)
+    assert all(r.raw().rstrip() == lines[r.line - 1].encode().decode("ascii", "replace").rstrip() for r in found)
 
 
 def test_where_blocks_are_cut_leaves_no_trace(tmp_path, monkeypatch):

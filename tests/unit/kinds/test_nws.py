@@ -114,17 +114,29 @@ def test_every_page_is_asked_for_as_geojson_until_there_is_no_next_link(asked: C
     assert all(m["keep"] for m in got)
 
 
+@pytest.mark.parametrize("further", ["/a?cursor=y", "/a?cursor=x", "/a"])
+def test_an_empty_page_ends_the_list_wherever_it_leads(asked: Callable[..., Any], further: str) -> None:
+    answers = {
+        f"{HOST}/a": page(alert("1", []), pagination={"next": f"{HOST}/a?cursor=x"}),
+        f"{HOST}/a?cursor=x": page(pagination={"next": f"{HOST}{further}"}),
+    }
+    assert len(asked(answers, f"{HOST}/a")) == 2
+
+
 @pytest.mark.parametrize(
-    ("second", "why"),
+    "second",
     [
-        (page(alert("2", []), pagination={"next": f"{HOST}/a"}), "the same cursor again"),
-        (page(alert("1", []), pagination={"next": f"{HOST}/a?cursor=y"}), "the same ids again"),
-        (page(pagination={"next": f"{HOST}/a?cursor=y"}), "an empty page"),
+        pytest.param(page(alert("2", []), pagination={"next": f"{HOST}/a"}), id="the first address again"),
+        pytest.param(page(alert("2", []), pagination={"next": f"{HOST}/a?cursor=x"}), id="its own address again"),
+        pytest.param(page(alert("1", []), pagination={"next": f"{HOST}/a?cursor=y"}), id="the same ids again"),
+        pytest.param(page(alert("1", [])), id="the same ids again, and no next link"),
     ],
 )
-def test_paging_stops(asked: Callable[..., Any], second: str, why: str) -> None:
+def test_pages_that_repeat_are_refused(asked: Callable[..., Any], second: str) -> None:
     answers = {f"{HOST}/a": page(alert("1", []), pagination={"next": f"{HOST}/a?cursor=x"}), f"{HOST}/a?cursor=x": second}
-    assert len(asked(answers, f"{HOST}/a")) == 2, why
+    with pytest.raises(Refused, match="repeat themselves at") as refused:
+        asked(answers, f"{HOST}/a")
+    assert refused.value.refusal.code == "nws.paging"
 
 
 def test_a_next_link_need_not_be_followed(asked: Callable[..., Any]) -> None:

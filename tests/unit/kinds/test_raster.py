@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import msgspec
 import netCDF4
 import numpy as np
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from rasterio.warp import transform_bounds
 from tests.conftest import SHARED, tree
 
 from kfm.connectors.base import CaptureRefused, InputFile, TransformJob
+from kfm.connectors.kinds import raster
 from kfm.connectors.process import run_inline, run_transform
 
 DATA = SHARED / "data/raster"
@@ -205,6 +207,34 @@ def test_a_grid_round_the_pole_has_no_footprint(tmp_path: Path) -> None:
 def test_several_files_keep_their_own_names(tmp_path: Path) -> None:
     one, two = (tif(tmp_path / f"{n}.tif", np.ones((8, 8), "u1")) for n in "ab")
     assert [r["asset"] for r in made(one, two)] == ["ds-s1.tif", "ds-s2.tif"]
+
+
+IN_KANSAS = ((-102.1, 36.9), (-94.5, 36.9), (-94.5, 40.1), (-102.1, 40.1), (-102.1, 36.9))
+
+
+def test_the_image_of_a_row_outside_the_area_is_not_published(tmp_path: Path, scratch: Path) -> None:
+    here = tif(tmp_path / "a.tif", np.ones((9, 9), "u1"))
+    away = tif(tmp_path / "b.tif", np.ones((9, 9), "u1"), origin=(600_000, 3_300_000, 30, 30))  # in Texas
+    result = run_inline(msgspec.structs.replace(job(here, away), area=IN_KANSAS), scratch)
+    assert result.books.dropped == {"outside-area": 1}
+    assert [r["asset"] for r in pq.read_table("x.parquet").to_pylist()] == ["ds-s1.tif"]
+    assert (result.files, [p.name for p in scratch.glob("*.tif")]) == (("ds-s1.tif",), ["ds-s1.tif"])
+
+
+def test_the_image_of_a_quarantined_row_is_not_published(tmp_path: Path, scratch: Path) -> None:
+    good = tif(tmp_path / "a.tif", np.array([[0, 5]], "u1"), nodata=0)
+    blank = tif(tmp_path / "b.tif", np.array([[0, 0]], "u1"), nodata=0)  # nothing in it, so no lowest value
+    strict = tuple(msgspec.structs.replace(c, nullable=c.nullable and c.name != "min") for c in raster.COLUMNS)
+    result = run_inline(msgspec.structs.replace(job(blank, good), schema=strict, max_quarantined=1.0), scratch)
+    assert (result.books.written, result.books.quarantined) == (1, 1)
+    assert (result.files, [p.name for p in scratch.glob("*.tif")]) == (("ds-s2.tif",), ["ds-s2.tif"])
+
+
+def test_a_table_that_names_no_image_has_none_beside_it(tmp_path: Path, scratch: Path) -> None:
+    source = tif(tmp_path / "a.tif", np.ones((9, 9), "u1"))
+    run_inline(job(source), scratch)
+    pq.write_table(pq.read_table("x.parquet").drop_columns(["asset"]), "x.parquet")  # as connector code may make it
+    assert (raster.companions(job(source), scratch), list(scratch.glob("*.tif"))) == ((), [])
 
 
 def test_nad27_without_its_grid_is_refused(tmp_path: Path) -> None:

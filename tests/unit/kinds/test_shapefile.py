@@ -179,6 +179,13 @@ def test_one_of_several_layers_is_chosen_by_name(tmp_path: Path) -> None:
     assert len(table(tmp_path, zipped(both, ""), options={"layer": "b"})[1]) == 1
 
 
+def test_what_macos_puts_beside_the_files_is_no_second_layer(tmp_path: Path) -> None:
+    files = parts(tmp_path / "w", "POINT (-98 38)")
+    notes = {f"__MACOSX/x/._made{suffix}": b"\0\x05\x16\x07\0\x02\0\0Mac OS X" for suffix in files}
+    _, rows = table(tmp_path, zipped(notes | files | {"x/._made.shp": b"\0\x05\x16\x07"} | {"x/.DS_Store": b"\0\0\0\1Bud1"}))
+    assert len(rows) == 1
+
+
 def test_a_condition_on_a_column_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert code(tmp_path, zipped(parts(tmp_path / "w", SQUARE)), options={"where": {"STATE": "20"}}) == "shapefile.where"
 

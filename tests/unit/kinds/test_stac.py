@@ -135,8 +135,10 @@ def test_a_landing_page_leads_to_its_search(tmp_path: Path) -> None:
     assert [url for url, _ in server.asked] == [BASE, f"{BASE}/search"]
 
 
-@pytest.mark.parametrize(("matched", "code"), [(None, None), (1, None), (9, "stac.incomplete")])
-def test_a_server_that_goes_in_circles_is_left(tmp_path: Path, matched: int | None, code: str | None) -> None:
+@pytest.mark.parametrize(("matched", "code"), [(None, "stac.incomplete"), (1, None), (9, "stac.incomplete")])
+def test_a_server_that_goes_in_circles_is_refused_unless_every_item_it_matched_came(
+    tmp_path: Path, matched: int | None, code: str | None
+) -> None:
     link = {"rel": "next", "method": "POST", "href": f"{BASE}/search", "body": {"token": "same"}}
     server = Server(tmp_path, {f"{BASE}/search": page(item(), links=[link], numberMatched=matched)})
     if code:
@@ -147,14 +149,27 @@ def test_a_server_that_goes_in_circles_is_left(tmp_path: Path, matched: int | No
     assert len(server.asked) == 2
 
 
-def test_the_same_cursor_twice_ends_the_search_even_when_the_items_differ(tmp_path: Path) -> None:
+def test_a_second_page_that_is_the_first_again_is_refused_though_it_has_no_next_link(tmp_path: Path) -> None:
+    follow = {"rel": "next", "href": f"{BASE}/search?page=2"}
+    server = Server(tmp_path, {f"{BASE}/search": page(item("a"), links=[follow]), f"{BASE}/search?page=2": page(item("a"))})
+    assert refused(lambda: server.acquire(f"{BASE}/search")) == "stac.incomplete"
+
+
+def test_a_circle_does_not_matter_once_as_many_items_as_wanted_came(tmp_path: Path) -> None:
+    link = {"rel": "next", "method": "POST", "href": f"{BASE}/search", "body": {"token": "same"}}
+    server = Server(tmp_path, {f"{BASE}/search": page(item(), links=[link])}).acquire(f"{BASE}/search", max_items=1)
+    assert len(server.asked) == 1
+
+
+def test_the_same_cursor_twice_is_refused_even_when_the_items_differ(tmp_path: Path) -> None:
     link = {"rel": "next", "href": f"{BASE}/search?token=same"}
     fresh = iter(range(100))
 
     def answer(_: Any) -> Any:
         return page(item(f"i{next(fresh)}"), links=[link])
 
-    server = Server(tmp_path, {f"{BASE}/search": answer, f"{BASE}/search?token=same": answer}).acquire(f"{BASE}/search")
+    server = Server(tmp_path, {f"{BASE}/search": answer, f"{BASE}/search?token=same": answer})
+    assert refused(lambda: server.acquire(f"{BASE}/search")) == "stac.incomplete"
     assert len(server.asked) == 2
 
 

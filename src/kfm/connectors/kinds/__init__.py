@@ -7,30 +7,7 @@ from typing import Any, NamedTuple
 from kfm.connectors.base import TransformJob
 from kfm.model.dataset import Column
 
-__all__ = ["KINDS", "Kind", "load"]
-
-
-class Kind(NamedTuple):
-    """What the parent may know of a kind without loading it."""
-
-    format: str  # of its files; their extension in a capture
-    asks: bool = False  # its addresses follow from answers (pages, lists): `acquire` runs in the child
-    formats: tuple[str, ...] = ()  # others it reads
-
-
-KINDS: dict[str, Kind] = {
-    "ghcnd": Kind("dly", True, ("csv", "txt")),
-    "nws": Kind("json", True),
-    "usgs_ogc": Kind("json", True),
-    "nwis": Kind("rdb", False, ("json",)),
-    "usgs_quakes": Kind("geojson", False, ("csv",)),
-    "arcgis": Kind("json", True),
-    "stac": Kind("json", True),
-    "shapefile": Kind("zip"),
-    "delimited": Kind("csv", False, ("txt",)),
-    "documents": Kind("txt"),
-    "raster": Kind("grib2", False, ("nc", "tif")),
-}
+__all__ = ["Loaded", "load"]
 
 
 class Loaded(NamedTuple):

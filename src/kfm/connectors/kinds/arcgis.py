@@ -372,7 +372,7 @@ class _PageReader(RowReader):
         for line, (feature, (place, problem)) in enumerate(zip(features, placed), 1):
             raw = partial(_text, feature)
             if problem is not None:
-                yield Loose(line, raw, None, problem)
+                yield Loose(line, raw, None, problem, self._row(_attributes(feature)))
                 continue
             if shape.to is not None and place["geometry"] is None:
                 self.warnings.add(f"Some features of {self.source_id} have no geometry.")

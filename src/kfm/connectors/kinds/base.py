@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
 from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.rows import Batch, Loose, batch_of
 
-__all__ = ["Ask", "NotFetched", "RowReader", "options_of"]
+__all__ = ["Ask", "NotFetched", "RowReader", "near", "options_of"]
 
 T = TypeVar("T")
 
@@ -91,3 +92,13 @@ def options_of(given: dict[str, Any], kind: type[T]) -> T:
             expected="the options of this kind of source",
             remedy="Correct them in the registry entry; docs/sources.md lists them.",
         ) from error
+
+
+def near(base: str, href: str) -> str | None:
+    """Where a link of the page at `base` leads; None when that is another server, or no address at all."""
+    try:
+        url = urljoin(base, href).partition("#")[0]
+        here, there = urlsplit(base), urlsplit(url)
+    except ValueError:  # such as http://[
+        return None
+    return url if (here.scheme, here.netloc.lower()) == (there.scheme, there.netloc.lower()) else None

@@ -1,9 +1,11 @@
 """A delimited file that somebody brings, read as its mapping says: which columns, in which units, in which coordinate system."""
 
 import datetime as dt
+import re
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NoReturn
 from zoneinfo import ZoneInfo
 
@@ -18,7 +20,7 @@ from kfm.connectors.rows import Batch, Loose
 from kfm.connectors.tabular import CsvReader
 from kfm.connectors.values import cells_text, type_cells
 from kfm.model.dataset import Column
-from kfm.model.mapping import CONVERSIONS, MappedColumn, Mapping, column_names
+from kfm.model.mapping import CONVERSIONS, MappedColumn, Mapping, column_names, with_nulls
 
 __all__ = ["columns", "readers"]
 
@@ -29,6 +31,7 @@ Cells = Sequence[str]
 def readers(job: TransformJob) -> list["_Reader"]:
     """One reader per file."""
     mapping = _mapping(job)
+    _compare(job, mapping)
     return [_Reader(source, mapping, job.encoding) for source in job.inputs]
 
 
@@ -49,14 +52,29 @@ def columns(job: TransformJob) -> tuple[Column, ...]:
 
 def _mapping(job: TransformJob) -> Mapping:
     try:
-        return msgspec.convert(job.mapping, Mapping)
+        return msgspec.convert(with_nulls(job.mapping), Mapping)
     except msgspec.ValidationError as error:
         raise Refused(
             "mapping",
             f"mapping.yml of {job.dataset_id}: {error}." if job.mapping else f"{job.dataset_id} has no mapping.yml.",
-            expected="a mapping as docs/sources.md describes it",
+            expected="a mapping as docs/connectors.md describes it",
             remedy=f"Correct scripts/connectors/{job.dataset_id}/mapping.yml.",
         ) from error
+
+
+def _compare(job: TransformJob, mapping: Mapping) -> None:
+    """What is typed here is not typed again: the registry must say the same, and only code may make more of a text."""
+    types = {c.name: c.type for c in job.schema}
+    code = job.connector is not None and b"def transform" in Path(job.connector).read_bytes()
+    for c in mapping.columns:
+        stated = types.get(c.to, c.type)
+        if c.type != stated and not (code and (c.type == "string" or (c.type, stated) == ("integer", "number"))):
+            raise Refused(
+                "mapping",
+                f"{c.to} is {c.type} in mapping.yml and {stated} in the schema of data/registry/{job.dataset_id}.yml.",
+                expected="one type for one column",
+                remedy=f"Correct one of them: scripts/connectors/{job.dataset_id}/mapping.yml or the registry.",
+            )
 
 
 def _same(mapping: Mapping) -> bool:
@@ -162,7 +180,7 @@ class _Reader(CsvReader):
         cells: list[Cells] = list(zip(*rows))
         found: dict[str, Any] = {c.to: self._convert[c.to](cells[at], bad) for at, c in layout.columns}
         if self._mapping.unlisted == "keep":
-            found |= {name: cells_text(_clean(cells[i], set(self._mapping.null))) for i, name in self._named(layout).items()}
+            found |= {name: cells_text(_clean(cells[i], set(self._mapping.nulls))) for i, name in self._named(layout).items()}
         elif layout.rest:
             left = ", ".join(layout.rest.values())
             self.warnings.add(f"Columns of {self.source_id} that the mapping drops: {left[:300]}.")
@@ -173,8 +191,7 @@ class _Reader(CsvReader):
 
     def _place(self, xs: Cells, ys: Cells, bad: dict[int, Problem]) -> dict[str, Any]:
         """Where the records are: the original kept, moved to WGS 84."""
-        null, number = set(self._mapping.null), Column(name="coordinate", type="number")
-        x, y = (type_cells(number, cells_text(_clean(cells, null)), bad) for cells in (xs, ys))
+        x, y = (_converter(MappedColumn(source=1, to="coordinate", type="number"), self._mapping)(cells, bad) for cells in (xs, ys))
         has_x, has_y = (a.is_valid().to_numpy(zero_copy_only=False) for a in (x, y))
         both = has_x & has_y
         there = [a.to_numpy(zero_copy_only=False).astype(np.float64) for a in (x, y)]
@@ -205,8 +222,8 @@ def _remove(chunk: Any, drop: Sequence[int]) -> None:
 
 def _loose(batch: Batch, lists: dict[str, Any], index: int) -> Loose:
     problem = batch.bad.get(index)
-    row = None if problem else {name: values[index] for name, values in lists.items()}
-    return Loose(batch.line(index), lambda: batch.raw(index), row, problem)
+    row = {name: values[index] for name, values in lists.items()}
+    return Loose(batch.line(index), lambda: batch.raw(index), None if problem else row, problem, row if problem else None)
 
 
 def _clean(cells: Cells, null: set[str]) -> list[str]:
@@ -217,11 +234,12 @@ def _clean(cells: Cells, null: set[str]) -> list[str]:
 
 def _converter(column: MappedColumn, mapping: Mapping) -> Callable[[Cells, dict[int, Problem]], "pa.Array"]:
     """Text cells of one column as an Arrow array of its type."""
-    null = {*mapping.null, *column.null}
+    null = {*mapping.nulls, *column.nulls}
     target = Column(name=column.to, type=column.type)
     change: Callable[[str], str | None] | None = None
-    if column.source_unit is not None:
-        change = _unit_change(column)
+    what = "is not in a form that is stated, or its hour is not certain"
+    if column.type in ("number", "integer"):
+        change, what = _number_change(column, mapping), f"is not written as mapping.yml says numbers are (decimal {mapping.decimal!r})"
     elif column.format or (column.type == "timestamp" and mapping.time_zone):
         change = _time_change(column, mapping.time_zone)
 
@@ -231,11 +249,30 @@ def _converter(column: MappedColumn, mapping: Mapping) -> Callable[[Cells, dict[
             for i, cell in enumerate(text):
                 found = change(cell) if cell else cell
                 if found is None:
-                    bad.setdefault(i, ("type", f"{column.to}: {cell[:80]!r} is not in a form that is stated, or its hour is not certain"))
+                    bad.setdefault(i, ("type", f"{column.to}: {cell[:80]!r} {what}"))
                 text[i] = found or ""
         return type_cells(target, cells_text(text), bad)
 
     return convert
+
+
+def _number_change(column: MappedColumn, mapping: Mapping) -> Callable[[str], str | None] | None:
+    """Numbers with the marks of their country, in the unit that is wanted; None: they are fine as they are."""
+    unit = _unit_change(column) if column.source_unit is not None else None
+    if mapping.decimal == "." and mapping.thousands is None:
+        return unit
+    group = r"[ \u00a0\u202f]" if mapping.thousands == " " else re.escape(mapping.thousands or "")
+    grouped = rf"\d{{1,3}}(?:{group}\d{{3}})+|" if mapping.thousands else ""
+    form = re.compile(rf"([+-]?)({grouped}\d*)(?:{re.escape(mapping.decimal)}(\d*))?([eE][+-]?\d+)?", re.ASCII)
+
+    def change(text: str) -> str | None:
+        found = form.fullmatch(text)
+        if found is None or not (found[2] or found[3]):
+            return None
+        plain = found[1] + re.sub(r"\D", "", found[2]) + (f".{found[3]}" if found[3] else "") + (found[4] or "")
+        return unit(plain) if unit is not None else plain
+
+    return change
 
 
 def _unit_change(column: MappedColumn) -> Callable[[str], str]:

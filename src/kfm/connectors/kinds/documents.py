@@ -4,17 +4,23 @@ Paragraphs are blocks between blank lines; a text without a blank line, such as 
 count characters of the decoded text without its byte order mark: text[char_start:char_end] is the paragraph as it was written, `text` is
 the same with every run of white space as one blank. Noise stays: what a machine misread is what the document says.
 
+A web page is refused, for it may be an error message, unless the registry says `html: true`. Then its text is taken as html.parser reads
+it: blocks are paragraphs, `<br>` ends a line, character references are decoded, scripts, styles and the title are left out, links and
+other furniture stay. Characters are counted in that text, not in the page.
+
 The anchor is `<document>#p<number>-<hash>`, with eight hex digits of the SHA-256 of `text`: while neither the number nor the words change
 it is the same in every version, and a paragraph that was corrected is never cited by the anchor of its old words.
 """
 
+import codecs
 import hashlib
 import re
 from collections.abc import Iterator
 from functools import partial
+from html.parser import HTMLParser
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 import pyarrow.parquet as pq
@@ -44,9 +50,18 @@ COLUMNS = (
 )
 KEY = ("anchor",)
 _LARGEST = 64 << 20  # characters; a book is one or two million
+_LARGEST_PAGE = 8 << 20  # bytes of a web page
 _END = re.compile(r"\r\n|\r|\n")
 _BLANK = re.compile(r"(?:\n|\r(?!\n))[^\S\r\n]*[\r\n]\s*")
 _HEADING = re.compile(r"(?:article|section|chapter|part) (?:[0-9]+[a-z]{0,2}|[ivxlc]+)\b.{0,40}", re.IGNORECASE)
+_PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
+_CHARSET = re.compile(rb"<meta[^>]*?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
+_HIDDEN = re.compile(r"<!--.*?-->|<!\[[^>]*>", re.DOTALL)  # comments, and the sections of some editors
+_UNSEEN = {"script", "style", "title", "template"}
+_BLOCK = re.compile(
+    "address|article|aside|blockquote|body|caption|center|d[dlt]|details|div|fieldset|figcaption|figure|footer|form|h[1-6r]|header|html"
+    "|legend|li|main|nav|[ou]l|option|p|pre|section|table|tbody|t[dhr]|tfoot|thead"
+)
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,18 +79,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """`source.options`."""
 
     documents: dict[str, About] = {}  # by source id
+    html: bool = False  # web pages are read too; else one is refused
+    min_words: Annotated[int, msgspec.Meta(ge=1)] = 50  # of a web page: one with fewer is taken for an error message
 
 
 def readers(job: TransformJob) -> list["_DocumentReader"]:
     """One per document."""
-    about = options_of(job.options, Options).documents
-    return [_DocumentReader(source, about.get(source.source_id, About()), job.encoding) for source in job.inputs]
+    options = options_of(job.options, Options)
+    return [_DocumentReader(source, options, job.encoding) for source in job.inputs]
 
 
 class _DocumentReader(RowReader):
-    def __init__(self, source: InputFile, about: About, encoding: str | None) -> None:
+    def __init__(self, source: InputFile, options: Options, encoding: str | None) -> None:
         super().__init__(source)
-        self._source, self._encoding = source, encoding
+        self._source, self._options, self._encoding = source, options, encoding
+        about = options.documents.get(source.source_id, About())
         self._id = about.id or source.source_id
         self._about = {name: getattr(about, name) for name in ("title", "date", "nations", "place", "url")}
 
@@ -100,28 +118,89 @@ class _DocumentReader(RowReader):
             yield Loose(number, partial(str, text), row)
 
     def _document(self) -> str:
+        if self._options.html:
+            with self.path.open("rb") as file:
+                data = file.read(_LARGEST_PAGE + 1)
+            if _PAGE.match(data[:4096]):
+                return self._page(data)
         parts, size = [], 0
         for block in text_blocks(self._source, "plain", self._encoding):
             size += len(block)
             if size > _LARGEST:
-                raise Refused(
-                    "document.size",
-                    f"Source {self.source_id} is longer than {_LARGEST:,} characters.",
-                    expected="one document per file",
-                    remedy="Cut it into documents, or register it as another kind of source.",
-                    source_id=self.source_id,
-                )
+                self._refuse_size(f"{_LARGEST:,} characters")
             parts.append(block)
         text = "".join(parts)
         if not text.strip():
-            raise Refused(
-                "empty",
-                f"Source {self.source_id} holds nothing but white space.",
-                expected="at least one paragraph",
-                remedy="Nothing is published from it; look at what upstream sends and run again.",
-                source_id=self.source_id,
-            )
+            self._refuse("empty", "holds nothing but white space", "at least one paragraph", "look at what upstream sends and run again")
         return text
+
+    def _page(self, data: bytes) -> str:
+        """The text of a web page, in the registered encoding, or the one the page states."""
+        if len(data) > _LARGEST_PAGE:
+            self._refuse_size(f"{_LARGEST_PAGE:,} bytes")
+        try:
+            page = data.decode(self._encoding or _encoding(data)).removeprefix("\ufeff")
+        except (UnicodeError, LookupError) as error:
+            self._refuse(
+                "encoding", f"cannot be decoded: {error}", "the encoding it states", "state `encoding` under `source` and run again"
+            )
+        if "\0" in page:
+            self._refuse("encoding", "holds a NUL", "text", "look at the captured bytes")
+        if "<" in page.rpartition(">")[2] or page.rfind("<!--") > page.rfind("-->"):  # the parser would look for the end again and again
+            self._refuse("document.html", "ends inside a tag or a comment", "a whole web page", "fetch it again")
+        text = _Text.of(_HIDDEN.sub("", page))
+        if (words := len(text.split())) < (least := self._options.min_words):
+            happened, remedy = f"is a web page of {words} words, perhaps an error message", "open the address in a browser, then run again"
+            self._refuse("document.short", happened, f"`min_words` in source.options, {least}, or more", remedy)
+        return text
+
+    def _refuse_size(self, limit: str) -> NoReturn:
+        remedy = "cut it into documents, or register it as another kind of source"
+        self._refuse("document.size", f"is longer than {limit}", "one document per file", remedy)
+
+    def _refuse(self, code: str, happened: str, expected: str, remedy: str) -> NoReturn:
+        remedy = f"Nothing is published from it; {remedy}."
+        raise Refused(code, f"Source {self.source_id} {happened}.", expected=expected, remedy=remedy, source_id=self.source_id)
+
+
+def _encoding(page: bytes) -> str:
+    """What the page states; browsers read Latin-1 as the code page 1252, and so did those who wrote it."""
+    stated = None if page.startswith(codecs.BOM_UTF8) else _CHARSET.search(page[:4096])
+    name = codecs.lookup(stated[1].decode("ascii", "replace")).name if stated else "utf-8"
+    if not re.fullmatch(r"utf-8|ascii|iso8859-\d+|cp125\d", name):
+        raise LookupError(f"it states the encoding {name}")
+    return "cp1252" if name in ("iso8859-1", "ascii") else name
+
+
+class _Text(HTMLParser):
+    """Collects what a page shows; white space of the source, line ends too, is one blank except in `<pre>`."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._parts: list[str] = []
+        self._unseen = ""  # the element whose text is left out
+        self._as_is = False
+
+    @classmethod
+    def of(cls, page: str) -> str:
+        parser = cls()
+        parser.feed(page)
+        parser.close()
+        return "".join(parser._parts)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self._unseen = self._unseen or (tag if tag in _UNSEEN else "")
+        self._as_is = self._as_is or tag == "pre"
+        self._parts.append("\n\n" if _BLOCK.fullmatch(tag) else "\n" if tag == "br" else "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._unseen = "" if tag == self._unseen else self._unseen
+        self._as_is = self._as_is and tag != "pre"
+        self._parts.append("\n\n" if _BLOCK.fullmatch(tag) else "")
+
+    def handle_data(self, data: str) -> None:
+        if not self._unseen:
+            self._parts.append(data if self._as_is else re.sub(r"[ \t\r\n\f]+", " ", data))
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int]]:

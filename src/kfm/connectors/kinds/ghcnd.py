@@ -274,14 +274,14 @@ class _DlyReader(RowReader):
             if not cut:
                 continue
             part, count = _part(held[:cut], number)
-            ours = ours or bool(self._own(part.lines).any())
+            ours = ours or bool(self._own(part.lines).any()) or any(line.startswith(self._station.tobytes()) for _, line in part.odd)
             yield part
             number, held = number + count, held[cut:]
         if not ours:
             raise Refused(
                 "ghcnd.station",
                 f"No line of source {self.source_id} is one of that station.",
-                expected=f"lines of {_WIDTH} characters that begin with the id of the station",
+                expected="lines that begin with the id of the station",
                 remedy="Look at the captured bytes: it may be another station's file or an error message.",
                 source_id=self.source_id,
             )
@@ -347,11 +347,18 @@ def _part(data: bytes, first: int) -> tuple[_Part, int]:
         table = table.reshape(-1, _WIDTH + 1)
         if (table[:, _WIDTH] == ord("\n")).all():
             return _Part(table[:, :_WIDTH], np.arange(first, first + len(table)), []), len(table)
-    lines = [line.removesuffix(b"\r") for line in data.removesuffix(b"\n").split(b"\n")]
+    lines = [_padded(line.removesuffix(b"\r")) for line in data.removesuffix(b"\n").split(b"\n")]
+    if not data.endswith(b"\n"):  # the end of the file: it may have been cut, and flags with it
+        lines[-1] = data.rpartition(b"\n")[2].removesuffix(b"\r")
     wide = [i for i, line in enumerate(lines) if len(line) == _WIDTH]
     table = np.frombuffer(b"".join(lines[i] for i in wide), np.uint8).reshape(-1, _WIDTH)
     odd = [(first + i, line) for i, line in enumerate(lines) if len(line) != _WIDTH and line.strip()]
     return _Part(table, first + np.array(wide, np.int64), odd), len(lines)
+
+
+def _padded(line: bytes) -> bytes:
+    """A line from which someone took the blanks at its end, that is flags of the last day, with them."""
+    return line.ljust(_WIDTH) if len(line) >= _WIDTH - 3 else line
 
 
 def _line_at(part: _Part, rows: Array, index: int) -> bytes:

@@ -204,7 +204,7 @@ class _Rdb(RowReader):
                 yield Loose(number, partial(str, line), None, problem)
             else:
                 for row, found in self._records(dict(zip(header, (c.strip() for c in cells)))):
-                    yield Loose(number, partial(str, line), None if found else row, found)
+                    yield Loose(number, partial(str, line), None if found else row, found, row)
 
     def _describe(self, line: str) -> None:
         if match := _DESCRIBED.match(line):
@@ -309,7 +309,7 @@ class _WaterMl(RowReader):
             before = number
             for raw, row, problem in self._checked(series):
                 number += 1
-                yield Loose(number, raw, None if problem else row, problem)
+                yield Loose(number, raw, None if problem else row, problem, row)
             empty += number == before
         if empty:
             self.warnings.add(f"{empty} time series of {self.source_id} hold no value.")

@@ -4,8 +4,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal, NoReturn
 
 import msgspec
 import numpy as np
@@ -15,7 +14,7 @@ from shapely.geometry import mapping, shape
 from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.geojson import FEATURE_ID, GeoJsonReader
 from kfm.connectors.geometry import Problem
-from kfm.connectors.kinds.base import Ask, RowReader, options_of
+from kfm.connectors.kinds.base import Ask, RowReader, near, options_of
 from kfm.connectors.records import Records
 from kfm.connectors.rows import Loose, Row
 from kfm.connectors.values import moment
@@ -147,20 +146,25 @@ def acquire(ask: Ask) -> None:
             name = f"page-{number:04}"
             page = _Page(InputFile(source_id=name, path=str(ask.get(url, name, accept=_ACCEPT)), digest=""))
             ids = {str((r.row or {}).get(FEATURE_ID) or r.raw()) for block in page.loose() for r in block}
-            further = page.further if options.follow else ""
-            if further in asked or ids <= seen:  # also: an empty page
+            link = page.further if options.follow else ""
+            further = near(url, link) if link else ""
+            if not ids:  # upstream ends some lists so
                 break
+            if further in asked or ids <= seen:  # what came so far may be a part
+                _refuse_paging(
+                    f"The pages of {start} repeat themselves at {url}", "Run again later, and report it upstream if it stays so."
+                )
             seen |= ids
-            if further and urlsplit(further)[:2] != urlsplit(url)[:2]:
-                _refuse_paging(f"The next link of {url} leads to {further}", "Report it upstream; a next link must stay on its host.")
+            if further is None:
+                _refuse_paging(f"The next link of {url} leads to {link[:200]}", "Report it upstream; a next link must stay on its host.")
             url = further
         ask.log("nws.pages", url=start, pages=len(asked))
     if options.counties_url:
         _outlines(ask.get(options.counties_url, _COUNTIES, accept="application/geo+json, application/json"))
 
 
-def _refuse_paging(what: str, remedy: str) -> None:
-    raise Refused("nws.paging", f"{what}.", expected="pages that end, on one host", remedy=remedy)
+def _refuse_paging(what: str, remedy: str) -> NoReturn:
+    raise Refused("nws.paging", f"{what}.", expected="new records on every page, on one host, to an end", remedy=remedy)
 
 
 class _Page(GeoJsonReader):

@@ -1,7 +1,8 @@
 """GRIB2, NetCDF and GeoTIFF rasters to Cloud Optimised GeoTIFFs on their own grid, with an index row for each.
 
-The rows need the digests of the GeoTIFFs, so reading writes them, into the working folder (the scratch folder of the child);
-`companions` only lists them.
+The rows need the digests of the GeoTIFFs, so reading writes them, into the working folder (the scratch folder of the child). Published
+are exactly those that a row of the finished table names under `asset`: the image of a row that was quarantined, or dropped because it
+lies outside the registered area, is removed again. A table without that column has none.
 """
 
 import datetime as dt
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import pyarrow.parquet as pq
 import rasterio
 import rasterio.shutil
 import shapely
@@ -121,11 +123,15 @@ def readers(job: TransformJob) -> list["RasterReader"]:
 
 
 def companions(job: TransformJob, scratch: Path) -> tuple[str, ...]:
-    """The GeoTIFFs that reading has written."""
-    names = [name for reader in readers(job) for name in reader.assets()]
-    if missing := [name for name in names if not (scratch / name).is_file()]:
+    """The GeoTIFFs that the table in `scratch` names; others that reading has written are removed."""
+    with pq.ParquetFile(scratch / job.artifact) as table:
+        named = set(table.read(["asset"])["asset"].to_pylist()) if "asset" in table.schema_arrow.names else set()
+    made = [name for reader in readers(job) for name in reader.assets()]
+    for name in set(made) - named:
+        (scratch / name).unlink(missing_ok=True)
+    if missing := [name for name in named if name not in made or not (scratch / name).is_file()]:
         raise FileNotFoundError(f"{missing[0]} was not written: rows are read before companions are listed, in the scratch folder")
-    return tuple(names)
+    return tuple(name for name in made if name in named)
 
 
 class RasterReader(RowReader):

@@ -103,6 +103,7 @@ def _opened(source: InputFile, options: Options, encoding: str | None) -> _Opene
 
 def _alone(members: list[Path], own: Path, layer: str | None) -> Path:
     """The parts of the one shapefile wanted, under a name of our own: GDAL looks at whatever lies beside it."""
+    members = [m for m in members if not m.name.startswith("._")]  # what macOS notes of each file, under the same name
     shapes = sorted(m for m in members if m.suffix.lower() == ".shp" and (layer is None or m.stem == layer))
     if len(shapes) != 1:
         names = ", ".join(sorted(m.name for m in members if m.suffix.lower() == ".shp")) or "none"
@@ -201,7 +202,7 @@ class _Reader(RowReader):
             if other := next((k for k, wanted in self._where.items() if str(record[k]) not in wanted), None):
                 yield Loose(fid + 1, raw, None, ("drop:where", f"{other} is {record[other]!r}"))
             elif problem is not None:
-                yield Loose(fid + 1, raw, None, problem)
+                yield Loose(fid + 1, raw, None, problem, dict(zip(self._opened.names.values(), values)))
             else:
                 yield Loose(fid + 1, raw, dict(zip(self._opened.names.values(), values)) | place)
 

@@ -1,5 +1,6 @@
 """STAC items from an API or a static catalog: versions 1.0 and 1.1, one row per item, never a signed address."""
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import msgspec
 
 from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.geometry import Geometry, Problem, encode
-from kfm.connectors.kinds.base import Ask, RowReader, options_of
+from kfm.connectors.kinds.base import Ask, RowReader, near, options_of
 from kfm.connectors.records import refuse_depth
 from kfm.connectors.rows import Loose, Row
 from kfm.connectors.text import utf8_blocks
@@ -143,11 +144,10 @@ class _Walk:
         return _document(InputFile(source_id=name, path=str(path), digest=""))[0]
 
     def _near(self, base: str, href: str) -> str:
-        url = urljoin(base, href).partition("#")[0]
-        if urlsplit(url)[:2] != urlsplit(base)[:2]:
-            _refuse(
-                "stac.host", f"{base} links to {url[:200]}, another host.", "links that stay on the host", "Register that address itself."
-            )
+        url = near(base, href)
+        if url is None:
+            what = f"{base} links to {href[:200]}, another host or none."
+            _refuse("stac.host", what, "links that stay on the host", "Register that address itself.")
         return url
 
     def _search(self, url: str) -> None:
@@ -164,30 +164,32 @@ class _Walk:
         self._pages(url, self._get(url), None)
 
     def _pages(self, url: str, page: _Document, body: dict[str, Any] | None) -> None:
-        """Page after page until there is no next link, nothing on a page, or nothing new in it."""
+        """Page after page until there is no next link or nothing on a page; a circle is refused unless every item is there."""
         found: set[bytes] = set()
         while True:
             if page.features is None:
                 _refuse("stac.page", f"{url} answered with {page.type or 'no type'}.", "a FeatureCollection", "Look at the captured bytes.")
             ids = {_identity(raw) for raw in page.features}
             again, found = ids <= found, found | ids
+            if ids and again:
+                return self._whole(url, page.matched, len(found))
             link = next(iter(page.linked("next")), None)
             if link is None or not ids or len(found) >= (self._options.max_items or math.inf):
-                return
+                return None
             url = self._near(url, link.href)
             body = (body or {}) | link.body if link.merge else link.body
             posted = link.method.upper() == "POST"
             request = url + msgspec.json.encode(body if posted else {}, order="deterministic").decode()
-            if again or request in self._seen:  # going round in circles
-                self._whole(url, page.matched, len(found))
-                return
+            if request in self._seen:
+                return self._whole(url, page.matched, len(found))
             self._seen.add(request)
             page = self._get(url, body if posted else None, _accept(url, link.headers))
 
     def _whole(self, url: str, matched: Any, found: int) -> None:
         self._ask.log("stac.circle", url=url, found=found)
-        if isinstance(matched, int) and matched > found:
-            _refuse("stac.incomplete", f"{url} repeats itself after {found} of {matched} items.", "every item once", "Report it upstream.")
+        if not isinstance(matched, int) or matched > found:
+            of = matched if isinstance(matched, int) else "an unknown number of"
+            _refuse("stac.incomplete", f"{url} repeats itself after {found} of {of} items.", "every item once", "Report it upstream.")
 
     def _follow(self, url: str, document: _Document) -> None:
         """The documents below one, each once, in the order of their links."""
@@ -402,8 +404,9 @@ def _proj_code(properties: Row, assets: dict[str, Row]) -> str | None:
 
 def _asset(asset: Row, base: Any) -> Row:
     href = asset.get("href")
-    if isinstance(href, str) and isinstance(base, str):
-        href = urljoin(base, href) if "://" not in href else href
+    if isinstance(href, str) and isinstance(base, str) and "://" not in href:
+        with contextlib.suppress(ValueError):  # such as //[
+            href = urljoin(base, href)
     clean, signed = _unsigned(href) if isinstance(href, str) else (None, False)
     bands = asset.get("bands") or asset.get("eo:bands")
     kept = {

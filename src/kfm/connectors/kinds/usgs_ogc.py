@@ -5,13 +5,13 @@ import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import msgspec
 
 from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.geojson import GeoJsonReader
-from kfm.connectors.kinds.base import Ask, options_of
+from kfm.connectors.kinds.base import Ask, near, options_of
 from kfm.connectors.records import Records
 from kfm.connectors.rows import Batch, Loose, Row, batch_of
 from kfm.model.dataset import Column
@@ -196,11 +196,11 @@ def _next(page: _Document, url: str, seen: set[str]) -> str | None:
     href = next((link.href for link in page.links if link.rel == "next"), None)
     if href is None:
         return None
-    target = urljoin(url, href)
-    here, there = urlsplit(url), urlsplit(target)
-    if (here.scheme, here.netloc.lower()) != (there.scheme, there.netloc.lower()):
-        what = f"The next page of {url} is on another host: {there.scheme}://{there.netloc}."
-        raise _refusal("page.host", what, f"pages that stay on {here.scheme}://{here.netloc}", url=url)
+    target = near(url, href)
+    if target is None:
+        raise _refusal(
+            "page.host", f"The next page of {url} is on another host, or nowhere: {href[:200]}.", "pages that stay there", url=url
+        )
     if target in seen:
         raise _refusal("page.loop", f"{url} names {target} as its next page a second time.", "a new cursor on every page", url=url)
     return target

@@ -20,7 +20,7 @@ def transform(ctx: Any, rows: Iterable[Row]) -> Iterator[Row]:
     """The rows of a capture, with the names and types of mapping.yml, as they should be published.
 
     A row that is not yielded is counted as dropped by the connector. The same rows in must give the same rows out: no clock, no
-    chance; `ctx.window` is the window asked for, `ctx.fetch(url)` a file the engine fetches under the dataset's rules.
+    chance; `ctx.window` is the window asked for.
     """
     for row in rows:
         yield {name: value.strip() or None if isinstance(value, str) else value for name, value in row.items()}
