@@ -635,7 +635,7 @@ def test_a_static_catalogue_without_an_end_is_left_and_a_circle_is_walked_once(s
 
 
 def test_items_that_break_a_rule_are_set_aside_and_no_signature_is_stored(stand: Stand, scenes: str) -> None:
-    secret = "sv=2024&sig=Zm9yZ2Vk"
+    secret = "sv=2024&sig=Zm9yZ2Vk"  # kfm: not a secret
     bad = [
         item("reversed", bbox=[-97, 39, -98, 38]),
         item("nowhere", geometry="gone"),

@@ -1,5 +1,6 @@
 """One governed update from outside: what a new user does, and what upstream may do to them."""
 
+import contextlib
 import json
 import sqlite3
 import subprocess
@@ -257,17 +258,22 @@ def test_an_unregistered_dataset_is_refused(kfm: Kfm) -> None:
     assert said.code == 2 and "ks_earthquakes" in said.err
 
 
+def _ledger_rows(ws: Path) -> int:
+    with contextlib.closing(sqlite3.connect(ws / "ledger" / "idempotency.sqlite")) as db:
+        return int(db.execute("select count(*) from ledger").fetchone()[0])
+
+
 def test_a_dry_run_changes_nothing_but_its_own_folder(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
     run(kfm)
     sample.control(QUAKES, revision=1)
     before = tree(ws)
-    rows = sqlite3.connect(ws / "ledger" / "idempotency.sqlite").execute("select count(*) from ledger").fetchone()
+    rows = _ledger_rows(ws)
     outcome = run(kfm, "--dry-run")
     assert outcome["state"] == "COMMITTED"
     own = f"data/work/{QUAKES}/runs/{outcome['run_id']}/"
     after = tree(ws)
     assert {k: v for k, v in after.items() if not k.startswith(own)} == before
-    assert sqlite3.connect(ws / "ledger" / "idempotency.sqlite").execute("select count(*) from ledger").fetchone() == rows
+    assert _ledger_rows(ws) == rows
     artifacts = ws / own / "artifacts"
     trace = [json.loads(line) for line in (artifacts / "publisher_trace.jsonl").read_text().splitlines()]
     assert all(line["dry_run"] for line in trace)

@@ -64,6 +64,21 @@ class Wire:
             return size
         return self._receive(view)
 
+    def has_more(self) -> bool:
+        """Whether bytes are at hand that nobody asked for; the end of the connection is none."""
+        if self._buffer:
+            return True
+        pending = getattr(self._sock, "pending", None)  # TLS holds what it has opened
+        if pending is not None:
+            return bool(pending())
+        try:
+            self._sock.settimeout(0)
+            return bool(self._sock.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False
+        finally:
+            self._timeout = None
+
     def _fill(self) -> None:
         scratch = memoryview(bytearray(_MAX_LINE))
         size = self._receive(scratch)
@@ -147,7 +162,7 @@ def read_body(wire: Wire, head: Head) -> Iterator[memoryview]:
     if head.chunked:
         return _chunked_body(wire, buffer)
     if head.length is not None:
-        return _sized(wire, buffer, head.length)
+        return _sized_whole(wire, buffer, head.length)
     return _until_closed(wire, buffer)
 
 
@@ -187,6 +202,13 @@ def _sized(wire: Wire, buffer: memoryview, length: int) -> Iterator[memoryview]:
             raise Transient(f"the body was cut off, {left} of {length} bytes missing")
         left -= size
         yield buffer[:size]
+
+
+def _sized_whole(wire: Wire, buffer: memoryview, length: int) -> Iterator[memoryview]:
+    """A body of a stated length that is the whole answer: more at hand means that the length is wrong, and the body perhaps cut."""
+    yield from _sized(wire, buffer, length)
+    if wire.has_more():
+        raise Transient("upstream sent more than it stated")
 
 
 def _chunked_body(wire: Wire, buffer: memoryview) -> Iterator[memoryview]:
