@@ -35,6 +35,7 @@ bench: setup
 	$(BIN)/python -m benchmarks
 
 drill: setup
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m drill
 	$(BIN)/python -m benchmarks.kill_random --rounds 200
 	$(BIN)/python -m benchmarks.drill_demo
 

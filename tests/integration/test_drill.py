@@ -223,6 +223,7 @@ def test_the_result_is_plain_json(kfm: Kfm) -> None:
 KANSAS = Path(__file__).parents[2] / "kansas" / "data" / "registry"
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize(
     ("name", "window"),
     [("ks_aerial_images", ""), ("ks_weather_daily", ""), ("ks_stream_gauges", ""), ("ks_temperature_analysis", "2026-01-02")],

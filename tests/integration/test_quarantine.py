@@ -408,6 +408,7 @@ POINTS = ["job and lease taken", "run claimed", "transform intended", "part stor
 OTHERS = [(word, after) for word in ("resume", "run") for after in ("run claimed", "part stored", "part DONE", "candidate written")]
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize(("goes_on", "after"), [*(("replay", after) for after in POINTS), *OTHERS])
 def test_a_replay_killed_anywhere_is_finished_by_whatever_comes_next(kfm: Kfm, ws: Path, first: str, after: str, goes_on: str) -> None:
     fix(kfm, first, "height=3.5")
