@@ -196,6 +196,13 @@ LIES = {
         1,
         "business key of another",
     ),
+    "a word hidden in the file": (
+        "import os, pyarrow.parquet as pq\n\ndef validate(ctx, rows):\n    list(rows)\n"
+        "    name = next(n for n in os.listdir('.') if n.endswith('.parquet'))\n    table = pq.read_table(name)\n"
+        "    pq.write_table(table.replace_schema_metadata({'hidden': 'word'}), name)\n    return []\n",
+        6,
+        "not the one its transform told of",
+    ),
     "another content": (
         "import os, pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq\n\ndef validate(ctx, rows):\n    list(rows)\n"
         "    name = next(n for n in os.listdir('.') if n.endswith('.parquet'))\n    table = pq.read_table(name)\n"
