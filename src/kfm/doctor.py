@@ -9,12 +9,14 @@ import msgspec
 from kfm.clock import rfc3339
 from kfm.errors import IntegrityError, KfmError
 from kfm.model.ledger import LedgerRow
+from kfm.model.staged import is_assembly
 from kfm.operate import void
 from kfm.projection import stale_records, tick
 from kfm.raw import render_raw
 from kfm.receipts import pretty
-from kfm.reindex import ledger_row, void_all
+from kfm.reindex import assembled, ledger_row, void_all
 from kfm.runfiles import pack_noops
+from kfm.store.base import Served
 from kfm.verify import Verified, verify_dataset
 from kfm.wal import check_chain
 from kfm.world import World
@@ -49,6 +51,9 @@ def _store(world: World, found: _Findings) -> None:
     said = world.store.check()
     if said != "ok":
         found.add("store.damaged", "ledger/idempotency.sqlite", said, "Run `kfm reindex`.")
+    if isinstance(world.store, Served):
+        for code, what, remedy in world.store.examine_server():
+            found.add(code, "the PostgreSQL server", what, remedy)
 
 
 def _ledger(world: World, found: _Findings, fix: bool) -> None:
@@ -76,7 +81,7 @@ def _set_aside_row(world: World, raw: dict[str, Any], run_id: str, dataset_id: s
         f"ledger/quarantine/row-{run_id}-{rfc3339(world.clock.now()).replace(':', '')}.json", pretty({k: str(v) for k, v in raw.items()})
     )
     made = world.store.read(lambda tx: {g.run_id: g.generation for g in tx.index.generations(dataset_id) if g.kind == "promote"})
-    row = ledger_row(world, dataset_id, run_id, made)
+    row = ledger_row(world, dataset_id, run_id, made, parts=assembled(world, dataset_id, made))
     if run_id not in made:
         void_all(world, [dataset_id], world.store.epoch)
 
@@ -112,7 +117,7 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
     for row in world.store.read(lambda tx: tx.runs.open_runs(dataset_id)):
         if row.state == "PROPOSED" and not row.promo and row.intent is None:
             continue  # it waits for a person
-        lease = dataset_id if row.state == "PROPOSED" else f"{dataset_id}/{row.partition or '-'}"
+        lease = dataset_id if row.state == "PROPOSED" or is_assembly(row) else f"{dataset_id}/{row.partition or '-'}"
         if world.store.read(lambda tx, lease=lease: tx.leases.is_free(lease)):
             found.add("run.interrupted", f"run {row.run_id}", f"it is {row.state} and nobody works on it", "Run `kfm resume`.")
     _generation_rows(world, dataset_id, found)

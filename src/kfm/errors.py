@@ -3,6 +3,7 @@
 KfmError                    1  failed
 ├── Quarantined             1  the whole input was refused, its bytes are kept
 ├── StepFailed              1  a step of a plan could not be done
+│   └── StoreUnavailable    1  the store did not answer; retryable
 ├── UsageError              2  command line, configuration or registry
 │   └── MissingExtra        2  an optional dependency is not installed
 ├── Denied                  3  a gate or a policy said no; also missing, expired or revoked evidence
@@ -24,6 +25,7 @@ __all__ = [
     "MissingExtra",
     "Quarantined",
     "StepFailed",
+    "StoreUnavailable",
     "UpstreamUnavailable",
     "UsageError",
     "Waiting",
@@ -49,6 +51,12 @@ class Quarantined(KfmError):
 
 class StepFailed(KfmError):
     """A step of a plan could not be done."""
+
+
+class StoreUnavailable(StepFailed):
+    """The store did not answer, or did not say that it kept something. Doing it again is safe."""
+
+    retryable = True
 
 
 class UsageError(KfmError):

@@ -16,7 +16,7 @@ from kfm.fetch.base import Fetched, Fetcher, FetchRequest
 from kfm.fetch.url import expand_url, host_of
 from kfm.model import ids
 from kfm.model.ledger import LedgerRow
-from kfm.store.sqlite import SqliteStore
+from kfm.store.base import Store
 from kfm.workspace import Workspace
 from kfm.zones.base import hash_file
 
@@ -72,7 +72,7 @@ def is_live(url: str) -> bool:
 def _manners(workspace: Workspace, *, only_named: bool) -> Any:
     from kfm.fetch.polite import Manners
 
-    return Manners(workspace.store_file.parent / "hosts", workspace.config.polite, only_named=only_named)
+    return Manners(workspace.ledger / "hosts", workspace.config.polite, only_named=only_named)
 
 
 def _reroute(workspace: Workspace) -> tuple[str, int] | None:
@@ -126,7 +126,7 @@ def own_sample() -> str:
     return server.url
 
 
-def replayed(workspace: Workspace, store: SqliteStore, aside: Path) -> "ReplayFetcher":
+def replayed(workspace: Workspace, store: Store, aside: Path) -> "ReplayFetcher":
     """Answers from replay.json, from recordings (KFM_REPLAY, `replay` in kfm.yml), or from the newest capture of each source."""
     from kfm.fetch.replay import Recording, Recordings, ReplayFetcher
 

@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from kfm.attest import KeyFolder
 from kfm.clock import Clock, SystemClock
 from kfm.commitments import Vaults
 from kfm.connectors.base import TransformJob, TransformResult, toolchain
-from kfm.errors import IntegrityError
+from kfm.errors import IntegrityError, KfmError, MissingExtra
 from kfm.gates.base import Gate
 from kfm.heartbeat import Heartbeat
 from kfm.model import ids
@@ -23,6 +23,7 @@ from kfm.policy.base import Decision, Evaluator, sources_of
 from kfm.publisher.base import Publisher
 from kfm.publisher.local import LocalPublisher
 from kfm.publisher.noop import NoopPublisher
+from kfm.store.base import Store
 from kfm.store.sqlite import SqliteStore, copy_files, standing_still
 from kfm.upstreams import Routed, replayed
 from kfm.workspace import Workspace
@@ -31,7 +32,7 @@ from kfm.zones.local import LocalZone, fsync_dir
 from kfm.zones.overlay import OverlayZone
 
 if TYPE_CHECKING:
-    pass
+    from kfm.store.postgres import PostgresStore
 
 
 __all__ = ["open_world", "reindex_workspace"]
@@ -124,6 +125,14 @@ def _transform(job: TransformJob, scratch: Path, on_event: Echo | None) -> Trans
     return run_transform(job, scratch, on_event=on_event, timeout_s=float(os.environ.get("KFM_STEP_SECONDS", "21600")))
 
 
+@contextmanager
+def _warm() -> Iterator[None]:
+    from kfm.connectors.process import kept_warm
+
+    with kept_warm():
+        yield
+
+
 def _acquire(job: TransformJob, scratch: Path, fetch: Callable[[dict[str, Any]], dict[str, Any]], heard: Echo) -> TransformResult:
     from kfm.connectors.process import run_transform
 
@@ -134,8 +143,22 @@ def _private(workspace: Path) -> dict[str, str]:
     return {str(workspace): "<workspace>", str(Path.home()): "~"} if str(Path.home()) != "/" else {str(workspace): "<workspace>"}
 
 
-def open_store(workspace: Workspace, clock: Clock) -> SqliteStore:
+def _on_server(url: str, clock: Clock, *, create: bool = True, repair: bool = False) -> "PostgresStore":
+    try:
+        from kfm.store.postgres import PostgresStore
+    except ImportError as error:
+        raise MissingExtra(
+            "The store is on a PostgreSQL server, and psycopg is not installed.",
+            expected="the extra `postgres`",
+            remedy="pip install 'kfm[postgres]'",
+        ) from error
+    return PostgresStore(url, clock, create=create, repair=repair)
+
+
+def open_store(workspace: Workspace, clock: Clock) -> "SqliteStore | PostgresStore":
     """The store; a missing or emptied one beside evidence is a loss to be mended, never an empty beginning."""
+    if (url := workspace.server) is not None:
+        return _on_server(url, clock, create=not workspace.has_evidence())
     file = workspace.store_file
     if (not file.exists() or not file.stat().st_size) and workspace.has_evidence():
         raise IntegrityError(
@@ -151,7 +174,10 @@ def _store_copy(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore]:
     """A throw-away copy of the store, made without opening it: for dry runs, and for reading what we may not write."""
     temp = Path(tempfile.mkdtemp(prefix="kfm-store-"))
     try:
-        if workspace.store_file.exists():
+        if (url := workspace.server) is not None:
+            with closing(_on_server(url, clock, create=not workspace.has_evidence())) as kept:
+                kept.copy_to(temp / "store.sqlite")
+        elif workspace.store_file.exists():
             copy_files(workspace.store_file, temp / "store.sqlite")
         store = SqliteStore(temp / "store.sqlite", clock)
         try:
@@ -163,9 +189,9 @@ def _store_copy(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore]:
 
 
 @contextmanager
-def _real_store(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore]:
-    file = workspace.store_file
-    if file.exists() and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)):
+def _real_store(workspace: Workspace, clock: Clock) -> "Iterator[SqliteStore | PostgresStore]":
+    file = workspace.store_file if workspace.server is None else None
+    if file is not None and file.exists() and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)):
         with _store_copy(workspace, clock) as copy:
             yield copy
         return
@@ -193,7 +219,7 @@ def open_world(
 
 
 def _open_world(
-    workspace: Workspace, store: SqliteStore, upstream: str, dry_run: str | None, publisher: str, echo: Echo | None, clock: Clock
+    workspace: Workspace, store: Store, upstream: str, dry_run: str | None, publisher: str, echo: Echo | None, clock: Clock
 ) -> Iterator[World]:
     data, root = workspace.zones()
     aside = Path(tempfile.mkdtemp(prefix="kfm-replay-")) if upstream == "replay" else None
@@ -209,6 +235,7 @@ def _open_world(
         transform=_transform,
         merge=_transform,
         acquire=_acquire,
+        warm=_warm,
         publisher=_publisher(publisher, data, root),
         gates=_Gates(),
         policy_digest=workspace.policy_digest,
@@ -221,6 +248,7 @@ def _open_world(
         echo=echo,
         facts=_facts(workspace.path),
         toolchain=lambda: dict(_toolchain()),
+        follows=True,
     )
     heart = Heartbeat(store, world.lease_seconds)
     world.heart = heart
@@ -279,11 +307,11 @@ def _local(zone: Any) -> LocalZone:
 
 def reindex_workspace(workspace: Workspace, damaged: list[str]) -> dict[str, int]:
     """Void every channel's next number, fill a new store beside the old one, then swap them. One at a time."""
-    workspace.store_file.parent.mkdir(parents=True, exist_ok=True)
-    lock = os.open(workspace.store_file.parent / "reindex.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    workspace.ledger.mkdir(parents=True, exist_ok=True)
+    lock = os.open(workspace.ledger / "reindex.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _reindex(workspace, damaged)
+        return _reindex(workspace, damaged) if workspace.server is None else _reindex_server(workspace, workspace.server, damaged)
     finally:
         os.close(lock)
 
@@ -313,6 +341,29 @@ def _reindex(workspace: Workspace, damaged: list[str]) -> dict[str, int]:
     finally:
         for leftover in building.parent.glob(building.name + "*"):
             leftover.unlink()
+        data.close()
+        root.close()
+
+
+def _reindex_server(workspace: Workspace, url: str, damaged: list[str]) -> dict[str, int]:
+    """The same in one transaction, while every other one waits; the old rows are kept in a file beside."""
+    from kfm.reindex import datasets_with_evidence, known_epoch, rebuild, void_all
+
+    clock = SystemClock()
+    data, root = LocalZone(workspace.data), LocalZone(workspace.path)
+    try:
+        with closing(_on_server(url, clock, repair=True)) as store:
+            with suppress(KfmError):  # what is damaged cannot always be kept
+                store.copy_to(workspace.ledger / "quarantine" / f"store-{ids.new_run_id()}" / "idempotency.sqlite")
+            world = _bare_world(workspace, data, root, clock)
+            with store.rebuilding() as inside:
+                names = datasets_with_evidence(world)
+                epoch = 1 + max(known_epoch(world, names), store.epoch)
+                void_all(world, names, epoch)
+                inside.clear()
+                world.store = inside
+                return {"datasets": len(names), **rebuild(world, names, epoch, damaged), "epoch": epoch}
+    finally:
         data.close()
         root.close()
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from kfm import config
 from kfm.errors import UsageError
+from kfm.masking import keep_secret
 from kfm.model import ids
 from kfm.model.dataset import DatasetEntry, WorkspaceConfig
 from kfm.policy.base import policy_digest, sources_of
+from kfm.store.address import SERVERS, password_in
 from kfm.zones.local import LocalZone
 
 if TYPE_CHECKING:
@@ -33,8 +35,47 @@ class Workspace:
         return self._under(self.config.zones, "file", "zones")
 
     @property
+    def ledger(self) -> Path:
+        """The folder of what belongs to this machine: the store file, its locks, when which host was asked."""
+        return self.path / "ledger" if self.server else self.store_file.parent
+
+    @property
+    def server(self) -> str | None:
+        """The address of the PostgreSQL that keeps the store; None when it is a file."""
+        url = self._store_url()
+        return url if url.startswith(SERVERS) else None
+
+    @property
     def store_file(self) -> Path:
-        return self._under(self.config.store, "sqlite", "store")
+        url = self._store_url()
+        if url.startswith(SERVERS):
+            raise UsageError(
+                "The store of this workspace is on a PostgreSQL server.",
+                expected="a store file, which can be copied",
+                remedy="Try it in a copy of the workspace: say `store: sqlite:///ledger/idempotency.sqlite` there, then `kfm reindex`.",
+            )
+        return self._under(url, "sqlite", "store")
+
+    def _store_url(self) -> str:
+        """What kfm.yml says, or what the variable holds that it names."""
+        url = self.config.store
+        if url.startswith("env:"):
+            url = os.environ.get(url.removeprefix("env:"), "")
+            if not url:
+                raise UsageError(
+                    f"kfm.yml takes the store from {self.config.store}, which is not set.",
+                    expected="postgresql://USER@HOST/DATABASE in that variable",
+                    remedy=f"export {self.config.store.removeprefix('env:')}=…",
+                )
+            if url.startswith(SERVERS):
+                keep_secret(password_in(url))
+        elif url.startswith(SERVERS) and password_in(url):
+            raise UsageError(
+                "kfm.yml: store holds a password.",
+                expected="an address without one, or the name of a variable that holds it all",
+                remedy="Say `store: env:KFM_STORE`, or let libpq find it (PGPASSWORD, ~/.pgpass); then change the password.",
+            )
+        return url
 
     @property
     def keys(self) -> Path:
@@ -52,7 +93,9 @@ class Workspace:
             raise UsageError(
                 f"kfm.yml: {key} names no place in this workspace.",
                 expected=f"{scheme}:///<path inside the workspace>",
-                remedy="Other back ends are not part of this profile.",
+                remedy="A store may also be a server: postgresql://USER@HOST/DATABASE, or env:NAME for one."
+                if key == "store"
+                else "Other back ends are not part of this profile.",
             )
         return self.path / url.removeprefix(f"{scheme}:///")
 

@@ -1,17 +1,22 @@
-"""The store contract: leases fence, journals chain, jobs remember, one committer serves many, every older state migrates."""
+"""The store contract, on a file and on a server: leases fence, journals chain, jobs remember, every older state migrates."""
 
+import contextlib
 import datetime as dt
 import multiprocessing
+import select
 import sqlite3
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.services import schema_url, shared_server
 
 from kfm.clock import SystemClock
 from kfm.errors import Fenced, IntegrityError, UsageError
 from kfm.model.ledger import LedgerRow, WalRecord
+from kfm.store.dialect import migration, to_postgres
 from kfm.store.sqlite import SqliteStore
 from kfm.wal import Wal, check_chain, record_hash
 
@@ -45,67 +50,186 @@ def clock() -> Clock:
     return Clock()
 
 
+class Place:
+    """Where stores of one kind are opened, and how time passes there."""
+
+    def __init__(self, kind: str, folder: Path, clock: Clock) -> None:
+        self.kind, self.clock = kind, clock
+        self.where: Path | str = folder / "ledger" / "s.sqlite" if kind == "sqlite" else schema_url(shared_server())
+
+    def open(self) -> Any:
+        return open_at(self.where, self.clock)
+
+    def sql(self, statement: str) -> None:
+        """Another program's hand in the tables."""
+        if isinstance(self.where, Path):
+            with contextlib.closing(sqlite3.connect(self.where)) as db:
+                db.execute(statement)
+                db.commit()
+        else:
+            import psycopg
+
+            with psycopg.connect(self.where, autocommit=True) as server:
+                server.execute(statement)
+
+    def pass_time(self, seconds: int) -> None:
+        if self.kind == "sqlite":
+            self.clock.ns += seconds * 10**9
+        else:  # the server's clock cannot be turned; that every lease ends earlier is the same
+            self.sql(f"update lease set expires_ns = expires_ns - {seconds * 10**9}")
+
+
+def open_at(where: Path | str, clock: Any) -> Any:
+    if isinstance(where, Path):
+        return SqliteStore(where, clock)
+    from kfm.store.postgres import PostgresStore
+
+    return PostgresStore(where, clock)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Place]:
+    found = Place(request.param, tmp_path, clock)
+    yield found
+    if found.kind == "postgres":
+        found.sql(f"drop schema {str(found.where).rpartition('%3D')[2]} cascade")
+
+
 @pytest.fixture
-def store(tmp_path: Path, clock: Clock) -> Any:
-    found = SqliteStore(tmp_path / "ledger" / "s.sqlite", clock)
+def store(place: Place) -> Iterator[Any]:
+    found = place.open()
     yield found
     found.abandon()
 
 
-def other(store: SqliteStore) -> SqliteStore:
-    """Another process's view of the same file."""
-    return SqliteStore(store.path, store.clock)
+@pytest.fixture
+def other(place: Place) -> Iterator[Any]:
+    """Another process's view of the same store."""
+    found = place.open()
+    yield found
+    found.abandon()
 
 
-def test_of_two_racing_runs_exactly_one_gets_the_lease(store: SqliteStore) -> None:
-    second = other(store)
-    answers = [s.transaction(lambda tx: tx.leases.take("d", "me", 15)) for s in (store, second)]
-    assert [a is None for a in answers] == [False, True]
-    second.abandon()
+@pytest.mark.parametrize("name", ["d", "d/p0", "scheduler"])
+def test_of_two_racing_runs_exactly_one_gets_the_lease(store: Any, other: Any, name: str) -> None:
+    answers: list[Any] = []
+    gate = threading.Barrier(2)
+
+    def race(one: Any) -> None:
+        gate.wait()
+        answers.append(one.transaction(lambda tx: tx.leases.take(name, "me", 15)))
+
+    threads = [threading.Thread(target=race, args=(s,)) for s in (store, other)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sorted(a is None for a in answers) == [False, True]
 
 
-def test_the_lease_of_a_dead_holder_is_free_at_once(store: SqliteStore) -> None:
-    dead = other(store)
-    first = dead.transaction(lambda tx: tx.leases.take("d", "dead", 1000))
-    dead.abandon()  # its locks are gone, its row is not
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_the_lease_of_a_dead_holder_is_free_at_once(store: Any, other: Any) -> None:
+    first = other.transaction(lambda tx: tx.leases.take("d", "dead", 1000))
+    other.abandon()  # its locks are gone, its row is not
     second = store.transaction(lambda tx: tx.leases.take("d", "me", 15))
     assert second.number == first.number + 1
 
 
-def test_a_frozen_holder_keeps_its_lease_until_it_runs_out_and_is_fenced_after(store: SqliteStore, clock: Clock) -> None:
-    frozen = other(store)
-    old = frozen.transaction(lambda tx: tx.leases.take("d", "frozen", 15))
-    clock.ns += 14_000_000_000
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+def test_on_a_server_the_lease_of_a_dead_holder_is_free_when_it_ran_out(store: Any, other: Any, place: Place) -> None:
+    first = other.transaction(lambda tx: tx.leases.take("d", "dead", 15))
+    other.abandon()
     assert store.transaction(lambda tx: tx.leases.take("d", "me", 15)) is None
-    clock.ns += 2_000_000_000
+    place.pass_time(16)
+    assert store.transaction(lambda tx: tx.leases.take("d", "me", 15)).number == first.number + 1
+
+
+def test_a_frozen_holder_keeps_its_lease_until_it_runs_out_and_is_fenced_after(store: Any, other: Any, place: Place) -> None:
+    old = other.transaction(lambda tx: tx.leases.take("d", "frozen", 15))
+    place.pass_time(14)
+    assert store.transaction(lambda tx: tx.leases.take("d", "me", 15)) is None
+    place.pass_time(2)
     new = store.transaction(lambda tx: tx.leases.take("d", "me", 15))
     assert new is not None
     with pytest.raises(Fenced):
-        frozen.transaction(lambda tx: tx.leases.check(old))
-    frozen.transaction(lambda tx: tx.leases.release(old))  # a stale token releases nothing
+        other.transaction(lambda tx: tx.leases.check(old))
+    other.transaction(lambda tx: tx.leases.renew([old], 1000))  # a stale token renews nothing
+    other.transaction(lambda tx: tx.leases.release(old))  # and releases nothing
     store.transaction(lambda tx: tx.leases.check(new))
-    frozen.abandon()
+    place.pass_time(16)
+    assert other.read(lambda tx: tx.leases.is_free("d"))
 
 
-def test_a_lease_of_another_boot_is_free(store: SqliteStore, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = other(store)
-    before.transaction(lambda tx: tx.leases.take("d", "before the power cut", 1000))
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_a_lease_of_another_boot_is_free(store: Any, other: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    other.transaction(lambda tx: tx.leases.take("d", "before the power cut", 1000))
     monkeypatch.setattr(clock, "boot_id", lambda: "another boot")
     assert store.transaction(lambda tx: tx.leases.take("d", "me", 15)) is not None
-    before.abandon()
 
 
-def test_renewing_keeps_a_lease(store: SqliteStore, clock: Clock) -> None:
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+def test_on_a_server_no_other_clock_counts(store: Any, other: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither another boot, nor a machine whose clocks are years ahead, frees a lease or makes it last."""
+    other.transaction(lambda tx: tx.leases.take("d", "me", 15))
+    monkeypatch.setattr(clock, "boot_id", lambda: "another boot")
+    clock.ns += 10**18
+    assert store.transaction(lambda tx: tx.leases.take("d", "you", 15)) is None
+    assert not store.read(lambda tx: tx.leases.is_free("d"))
+
+
+def test_renewing_keeps_a_lease(store: Any, other: Any, place: Place) -> None:
     token = store.transaction(lambda tx: tx.leases.take("d", "me", 15))
-    clock.ns += 10_000_000_000
+    place.pass_time(10)
     store.transaction(lambda tx: tx.leases.renew([token], 15))
-    clock.ns += 10_000_000_000
-    second = other(store)
-    assert second.transaction(lambda tx: tx.leases.take("d", "you", 15)) is None
-    second.abandon()
+    place.pass_time(10)
+    assert other.transaction(lambda tx: tx.leases.take("d", "you", 15)) is None
 
 
-def test_a_transition_names_the_state_it_leaves(store: SqliteStore) -> None:
+def test_what_a_store_holds_is_free_once_it_is_closed(place: Place, store: Any) -> None:
+    first = place.open()
+    assert first.transaction(lambda tx: tx.leases.take("d", "me", 1000)) is not None
+    first.close()
+    assert store.read(lambda tx: tx.leases.is_free("d"))
+
+
+def test_transactions_of_one_dataset_come_one_after_the_other(store: Any, other: Any) -> None:
+    """Who has checked a lease is not overtaken before it commits, whatever the other one reads first."""
+    token = store.transaction(lambda tx: tx.leases.take("d/p0", "me", 15))
+    store.transaction(lambda tx: tx.runs.insert(row()))
+    inside, order = threading.Event(), []
+
+    def slow(tx: Any) -> None:
+        tx.leases.check(token)
+        inside.set()
+        second.join(timeout=0.3)  # it cannot end meanwhile
+        tx.runs.move("r1", "CLAIMED", state="PROPOSED")
+        order.append("first")
+
+    def late() -> None:
+        inside.wait()
+        with pytest.raises(Fenced, match="PROPOSED"):
+            other.transaction(lambda tx: (tx.leases.take("d", "you", 15), tx.runs.move("r1", "CLAIMED", state="FAILED")))
+        order.append("second")
+
+    second = threading.Thread(target=late)
+    second.start()
+    store.transaction(slow)
+    second.join()
+    assert order == ["first", "second"]
+
+
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+def test_on_a_server_a_heartbeat_does_not_wait_for_a_running_transaction_of_its_dataset(store: Any, other: Any) -> None:
+    token = store.transaction(lambda tx: tx.leases.take("d", "me", 15))
+
+    def work(tx: Any) -> None:
+        tx.leases.check(token)
+        other.transaction(lambda tx: tx.leases.renew([token], 15))  # would never end otherwise
+
+    store.transaction(work)
+
+
+def test_a_transition_names_the_state_it_leaves(store: Any) -> None:
     store.transaction(lambda tx: tx.runs.insert(row()))
     store.transaction(lambda tx: tx.runs.move("r1", "CLAIMED", state="PROPOSED"))
     with pytest.raises(Fenced, match="PROPOSED"):
@@ -113,17 +237,14 @@ def test_a_transition_names_the_state_it_leaves(store: SqliteStore) -> None:
 
 
 @pytest.mark.parametrize("column", ["state", "key", "rows_read", "version_id"])
-def test_a_flipped_value_in_a_ledger_row_is_noticed(store: SqliteStore, column: str) -> None:
+def test_a_flipped_value_in_a_ledger_row_is_noticed(store: Any, place: Place, column: str) -> None:
     store.transaction(lambda tx: tx.runs.insert(row(version_id="v1")))
-    db = sqlite3.connect(store.path)
-    db.execute(f"update ledger set {column} = 7")
-    db.commit()
-    db.close()
+    place.sql(f"update ledger set {column} = 7")
     with pytest.raises(IntegrityError, match="r1"):
         store.read(lambda tx: tx.runs.get("r1"))
 
 
-def test_a_failing_transaction_leaves_no_trace_and_does_not_disturb_the_batch(store: SqliteStore) -> None:
+def test_a_failing_transaction_leaves_no_trace_and_does_not_disturb_the_batch(store: Any) -> None:
     """In a shared commit a fenced run is dropped, the others commit."""
     gate = threading.Barrier(9)
     errors: list[BaseException] = []
@@ -150,7 +271,7 @@ def test_a_failing_transaction_leaves_no_trace_and_does_not_disturb_the_batch(st
     assert sorted(r.run_id for r in store.read(lambda tx: tx.runs.recent())) == [f"r{n}" for n in range(9) if n % 3]
 
 
-def test_a_taken_lease_is_given_back_when_its_transaction_fails(store: SqliteStore) -> None:
+def test_a_taken_lease_is_given_back_when_its_transaction_fails(store: Any) -> None:
     def transact(tx: Any) -> None:
         tx.leases.take("d", "me", 15)
         raise ValueError
@@ -161,32 +282,40 @@ def test_a_taken_lease_is_given_back_when_its_transaction_fails(store: SqliteSto
     assert store.transaction(lambda tx: tx.leases.take("d", "me", 15)) is not None
 
 
-def _append_many(path: Path, name: str, count: int) -> None:
-    store = SqliteStore(path, SystemClock())
+def _append_many(where: Path | str, name: str, count: int) -> None:
+    store = open_at(where, SystemClock())
     wal = Wal(store, SystemClock(), row(name, wal_id=name))
     for number in range(count):
         wal.intend("EXECUTE", f"s{number}")
     store.close()
 
 
-def test_many_processes_write_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "ledger" / "s.sqlite"
-    SqliteStore(path, SystemClock()).close()
+def test_many_processes_write_at_once(store: Any, place: Place) -> None:
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_append_many, args=(path, f"w{n}", 25)) for n in range(6)]
+    workers = [context.Process(target=_append_many, args=(place.where, f"w{n}", 25)) for n in range(6)]
     for w in workers:
         w.start()
     for w in workers:
         w.join()
-    store = SqliteStore(path, SystemClock())
     for n in range(6):
         records = store.read(lambda tx, n=n: tx.runs.journal(f"w{n}"))
         check_chain(records)
         assert len(records) == 25
-    store.close()
 
 
-def test_the_same_record_twice_is_fine_and_another_is_not(store: SqliteStore) -> None:
+def test_many_processes_open_a_new_store_at_once(place: Place) -> None:
+    threads = [threading.Thread(target=lambda: place.open().abandon()) for _ in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    store = place.open()
+    assert store.epoch == 1
+    assert store.read(lambda tx: [p["name"] for p in tx.jobs.pools()]) == ["default"]
+    store.abandon()
+
+
+def test_the_same_record_twice_is_fine_and_another_is_not(store: Any) -> None:
     wal = Wal(store, store.clock, row(wal_id="w"))
     wal.intend("PLAN", "plan", {"a": 1})
     first = wal.records[0]
@@ -197,7 +326,7 @@ def test_the_same_record_twice_is_fine_and_another_is_not(store: SqliteStore) ->
         store.transaction(lambda tx: tx.runs.append([other_payload]))
 
 
-def test_an_altered_lost_or_reordered_record_breaks_the_chain(store: SqliteStore) -> None:
+def test_an_altered_lost_or_reordered_record_breaks_the_chain(store: Any) -> None:
     wal = Wal(store, store.clock, row(wal_id="w"))
     for number in range(4):
         wal.intend("EXECUTE", f"s{number}")
@@ -210,7 +339,7 @@ def test_an_altered_lost_or_reordered_record_breaks_the_chain(store: SqliteStore
     assert record_hash(records[0]) == records[0].hash
 
 
-def test_a_done_rides_in_the_next_commit(store: SqliteStore) -> None:
+def test_a_done_rides_in_the_next_commit(store: Any) -> None:
     wal = Wal(store, store.clock, row(wal_id="w"))
     wal.intend("EXECUTE", "a")
     wal.done("EXECUTE", "a")
@@ -219,7 +348,7 @@ def test_a_done_rides_in_the_next_commit(store: SqliteStore) -> None:
     assert [r.status for r in store.read(lambda tx: tx.runs.journal("w"))] == ["IN_PROGRESS", "DONE", "IN_PROGRESS"]
 
 
-def test_a_put_on_a_running_job_is_remembered(store: SqliteStore) -> None:
+def test_a_put_on_a_running_job_is_remembered(store: Any) -> None:
     job = store.transaction(lambda tx: tx.jobs.put("d", "", ""))
     assert store.transaction(lambda tx: tx.jobs.put("d", "", "")).job_id == job.job_id
     store.transaction(lambda tx: tx.leases.take("d/-", "me", 15))
@@ -232,9 +361,48 @@ def test_a_put_on_a_running_job_is_remembered(store: SqliteStore) -> None:
     assert store.transaction(lambda tx: tx.jobs.put("d", "", "")).generation == job.generation + 1
 
 
+def test_the_newest_come_first_and_numbers_have_no_gaps(store: Any) -> None:
+    """In the order of arrival, whatever their ids; -1 is everything."""
+    for name in ("r2", "r1", "r3"):
+        store.transaction(lambda tx, name=name: tx.runs.insert(row(name)))
+    store.transaction(lambda tx: tx.runs.move("r2", "CLAIMED", state="PROPOSED"))
+    for limit, expected in ((-1, ["r3", "r1", "r2"]), (2, ["r3", "r1"])):
+        assert [r.run_id for r in store.read(lambda tx, n=limit: tx.runs.recent("x", n))] == expected
+    with contextlib.suppress(ValueError):
+        store.transaction(lambda tx: (tx.index.new_proposal("gone"), int("x")))
+    assert [store.transaction(lambda tx, n=n: tx.index.new_proposal(n)) for n in ("r2", "r1", "r2")] == [1, 2, 1]
+    store.transaction(lambda tx: tx.index.put_proposal(7, "r3"))
+    assert store.transaction(lambda tx: tx.index.new_proposal("r4")) == 8
+
+
+def test_text_is_ordered_by_its_bytes(store: Any) -> None:
+    """A server's language must not change what comes first."""
+    for name in ("a_b", "aB", "a-b", "Ab"):
+        store.transaction(lambda tx, name=name: tx.runs.insert(row(name)))
+    assert [r.run_id for r in store.read(lambda tx: tx.runs.open_runs("x"))] == ["Ab", "a-b", "aB", "a_b"]
+
+
+def test_a_bell_rings_once_the_job_is_durable_and_not_before(store: Any, other: Any) -> None:
+    bell = other.bell()
+
+    def work(tx: Any) -> None:
+        tx.jobs.put("d", "", "")
+        assert not select.select([bell], [], [], 0.1)[0]
+
+    store.transaction(work)
+    assert select.select([bell], [], [], 10)[0]
+    bell.drain()
+    assert not select.select([bell], [], [], 0)[0]
+    with contextlib.suppress(ValueError):
+        store.transaction(lambda tx: (tx.jobs.put("e", "", ""), int("x")))
+    assert not select.select([bell], [], [], 0.1)[0]
+    bell.close()
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("have", range(1, len(MIGRATIONS)))
-def test_every_older_state_is_migrated_and_keeps_its_rows(tmp_path: Path, have: int) -> None:
-    path = tmp_path / "ledger" / "old.sqlite"
+def test_every_older_state_is_migrated_and_keeps_its_rows(place: Place, have: int) -> None:
+    path = Path(place.where)
     path.parent.mkdir()
     db = sqlite3.connect(path)
     for file in MIGRATIONS[:have]:
@@ -243,18 +411,50 @@ def test_every_older_state_is_migrated_and_keeps_its_rows(tmp_path: Path, have: 
     db.execute(f"pragma user_version = {have}")
     db.commit()
     db.close()
-    store = SqliteStore(path, SystemClock())
+    _is_usable(place)
+
+
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+@pytest.mark.parametrize("have", range(1, len(MIGRATIONS)))
+def test_every_older_state_of_a_server_is_migrated_and_keeps_its_rows(place: Place, have: int) -> None:
+    for statement in [s for file in MIGRATIONS[:have] for s in migration(file.read_text())]:
+        place.sql(statement)
+    place.sql("insert into meta values ('epoch', '3')")
+    place.sql(f"create table store_format as select cast({have} as bigint) as version")
+    _is_usable(place)
+
+
+def _is_usable(place: Place) -> None:
+    store = place.open()
     assert store.epoch == 3
     store.transaction(lambda tx: tx.runs.insert(row()))
     assert store.read(lambda tx: tx.runs.noops()) == []
     store.close()
 
 
-def test_a_newer_format_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "ledger" / "new.sqlite"
-    path.parent.mkdir()
-    db = sqlite3.connect(path)
-    db.execute("pragma user_version = 99")
-    db.close()
+def test_a_query_says_the_same_to_a_server() -> None:
+    said = to_postgres("select 'a:b%?' from t where x = :x and y > :now_ms - ? limit :n /*for update*/ /*skip locked*/", writing=True)
+    assert said == (
+        "select 'a:b%%?' from t where x = %(x)s and y > cast(extract(epoch from clock_timestamp()) * 1000 as bigint) - %s"
+        " limit nullif(%(n)s, -1) for update skip locked"
+    )
+    assert to_postgres("select 1 /*for update*/", writing=False) == "select 1 "
+
+
+def test_a_table_is_the_same_on_a_server() -> None:
+    """Text by its bytes, whatever language the server speaks; a place in the order of arrival where SQLite has one."""
+    text = (
+        "create table a (b text primary key, c integer);\ncreate table d (e integer primary key);\ncreate table f (g text) without rowid;"
+    )
+    assert migration(text) == [
+        'create table a (b text collate "C" primary key, c bigint, rowid bigint generated always as identity)',
+        "create table d (e bigint generated by default as identity primary key)",
+        'create table f (g text collate "C")',
+    ]
+
+
+def test_a_newer_format_is_refused(place: Place) -> None:
+    place.open().abandon()
+    place.sql("pragma user_version = 99" if place.kind == "sqlite" else "update store_format set version = 99")
     with pytest.raises(UsageError, match="99"):
-        SqliteStore(path, SystemClock())
+        place.open()

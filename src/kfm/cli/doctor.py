@@ -7,7 +7,9 @@ from typing import Any
 
 from kfm.attest import KeyFolder
 from kfm.cli.call import Parser, emit
+from kfm.cli.scheduler import Tables
 from kfm.cli.terminal import say, sign
+from kfm.config import planned
 from kfm.doctor import examine
 from kfm.errors import KfmError
 from kfm.reindex import datasets_with_evidence
@@ -56,14 +58,38 @@ def _findings(args: Any) -> list[dict[str, Any]]:
             KeyFolder(workspace.path / "keys").check()
         except KfmError as error:
             found.append({"code": "keys.damaged", "where": "keys", "what": error.happened, "remedy": error.remedy, "fixed": False})
-    found += _advice(workspace)
+    found += [*_advice(workspace), *_unscheduled(workspace)]
     try:
         with open_world(workspace) as world:
             names = sorted({*workspace.registered(), *datasets_with_evidence(world)})
             return found + examine(world, names, fix=args.fix)
     except KfmError as error:
-        found.append({"code": "store.unusable", "where": "ledger", "what": error.happened, "remedy": error.remedy, "fixed": False})
+        code = "store.unreachable" if error.retryable else "store.unusable"
+        found.append({"code": code, "where": "ledger", "what": error.happened, "remedy": error.remedy, "fixed": False})
         return found
+
+
+def _unscheduled(workspace: Workspace) -> list[dict[str, Any]]:
+    """Schedules that cannot be read, and datasets that nothing ever asks for."""
+    found = [
+        {"code": "schedule.invalid", "where": p["file"], "what": p["what"], "remedy": p["remedy"], "fixed": False}
+        for p in Tables(workspace).problems
+        if p["file"].startswith("schedules/")
+    ]
+    entries = [
+        e for name in workspace.registered() if (e := workspace.readable(name)) is not None and e.retired is None and e.cadence is None
+    ]
+    remedy = (
+        "Add `cadence: daily` (or weekly, annual, static, real-time, a cron line) there, or a plan in pipelines/orchestration/backfills."
+    )
+    named = planned(workspace.path)
+    for entry in entries:
+        if entry.dataset_id not in named:
+            where = f"data/registry/{entry.dataset_id}.yml"
+            found.append(
+                {"code": "schedule.missing", "where": where, "what": "no cadence and no backfill plan", "remedy": remedy, "fixed": False}
+            )
+    return found
 
 
 def _advice(workspace: Workspace) -> list[dict[str, Any]]:

@@ -1,6 +1,5 @@
 """Identities: each answers one question and is never compared with another kind."""
 
-import hashlib
 import os
 import re
 import time
@@ -50,7 +49,7 @@ RunId = NewType("RunId", str)
 DATASET_ID_PATTERN = r"[a-z][a-z0-9_]{0,62}"
 ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
-_JOB_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "kfm://job")
+_JOB_NAMESPACE = uuid.UUID("692368c1-facc-5b1e-ad68-78eb01b10dbd")  # uuid5 of kfm://job
 
 
 def check_id(value: str, what: str = "id") -> str:
@@ -64,31 +63,40 @@ def check_id(value: str, what: str = "id") -> str:
     return value
 
 
+_TAKEN = frozenset(("worker", "scheduler"))  # leases of these names are not of datasets
+
+
 def check_dataset_id(value: str) -> str:
     """`value` if it is a dataset id."""
-    if not re.fullmatch(DATASET_ID_PATTERN, value) or _DEVICES.fullmatch(value):
+    if not re.fullmatch(DATASET_ID_PATTERN, value) or _DEVICES.fullmatch(value) or value in _TAKEN:
         raise UsageError(
             f"{value!r} is not a dataset id.",
-            expected="a lower-case letter, then lower-case letters, digits and underscores, at most 63",
+            expected="a lower-case letter, then lower-case letters, digits and underscores, at most 63; not worker, not scheduler",
             remedy="Rename the dataset.",
         )
     return value
 
 
+def _hex(data: bytes) -> str:
+    from hashlib import sha256  # 4 MB of OpenSSL that a worker which only hands out jobs does without
+
+    return sha256(data).hexdigest()
+
+
 def digest(data: bytes) -> str:
     """`sha256:` and 64 hex digits of `data`."""
-    return "sha256:" + hashlib.sha256(data).hexdigest()
+    return "sha256:" + _hex(data)
 
 
 def _sha256_jcs(value: Any) -> str:
-    return hashlib.sha256(canonical.dumps(value)).hexdigest()
+    return _hex(canonical.dumps(value))
 
 
 def run_key(source_url: str, etag: str | None, window: str | None, pipeline_version: str) -> RunKey:
     """Joined by bars; a backslash or a bar inside a field is escaped, so no two tuples collide. Missing = empty."""
     fields = (source_url, etag or "", window or "", pipeline_version)
     joined = "|".join(f.replace("\\", "\\\\").replace("|", "\\|") for f in fields)
-    return RunKey(hashlib.sha256(joined.encode()).hexdigest())
+    return RunKey(_hex(joined.encode()))
 
 
 def output_key(updater_id: str, updater_version: str, business_key: Sequence[str], content_hash: str) -> OutputKey:

@@ -54,6 +54,7 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: int | None = None
     freshness_minutes: int | None = None
     archived: int = 0  # 1: its journal lies beside its receipts as wal.jsonl
+    backfill: str = ""  # the backfill it was staged for, or whose parts it assembles (then `part` is the digest of the list it pinned)
 
 
 class WalRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +75,8 @@ class WalRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One job. Field names are column names."""
+
     job_id: str
     job_type: str
     dataset_id: str
@@ -85,6 +88,23 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     reason: str
     put_at: str
+    pool: str = "default"
+    priority: int = 0  # higher comes first
+    vtime: int = 0  # its place in the fair order of its pool
+    not_before: int = 0  # milliseconds since 1970
+    put_ms: int = 0
+    envelope: str = "{}"  # JSON: requested_by, inputs, parameters, trace
+    owner: str | None = None  # the lease of the worker that has it
+    token: int = 0
+    attempts: int = 0  # failures of this generation
+    losses: int = 0  # workers that died with it
+    max_attempts: int = 5
+    outcome: str = ""  # succeeded, skipped, failed, cancelled, dead
+    error: str = ""
+    started_at: str | None = None
+    ended_at: str | None = None
+    wait_ms: int | None = None
+    cancel: int = 0
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):

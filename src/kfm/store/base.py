@@ -1,24 +1,69 @@
 """What a store promises: one transaction at a time, three views, every fenced write checked against its lease."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from kfm.model.ledger import Generation, HeadKey, JobRow, LedgerRow, NoopRow, OutboxRow, Token, WalRecord
 
 __all__ = [
+    "Bell",
     "Generation",
     "HeadKey",
+    "Home",
     "JobRow",
     "LedgerRow",
     "NoopRow",
     "OutboxRow",
+    "Row",
+    "Served",
     "Store",
     "Token",
     "Tx",
     "WalRecord",
+    "dataset_of",
 ]
 
 T = TypeVar("T")
+Row = Mapping[str, Any]  # one row by the names of its columns
+_PROCESSES = {"worker", "scheduler"}  # leases of processes, not of datasets
+
+
+def dataset_of(lease: str) -> str | None:
+    """The dataset whose transactions wait for each other; None for the lease of a process."""
+    name = lease.partition("/")[0]
+    return name if name not in _PROCESSES and re.fullmatch(r"[a-z][a-z0-9_]*", name) else None
+
+
+class Home(Protocol):
+    """What the views of one transaction need to know about where they are."""
+
+    clock: Any
+    epoch: int
+    locks: Any
+    served: bool  # other transactions may be at work at the same time
+
+    @property
+    def sql(self) -> Mapping[str, str]: ...
+    @property
+    def timed(self) -> Collection[str]:
+        """The queries that `times` goes with."""
+
+    def times(self) -> Mapping[str, int]: ...
+    def now_ms(self) -> int: ...
+    def boot_id(self) -> str: ...
+    def alone(self, name: str) -> None: ...
+    def after_commit(self, call: Callable[[], None]) -> None: ...
+    def on_rollback(self, call: Callable[[], None]) -> None: ...
+    def ring_after_commit(self) -> None: ...
+
+
+class Bell(Protocol):
+    """Readable when somebody rang. Ask for `fileno` before every wait: a lost connection is opened again by `drain`."""
+
+    def fileno(self) -> int: ...
+    def drain(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Leases(Protocol):
@@ -75,3 +120,13 @@ class Store(Protocol):
     def transaction(self, work: Callable[[Any], T]) -> T: ...
     def read(self, work: Callable[[Any], T]) -> T: ...
     def close(self) -> None: ...
+    def abandon(self) -> None: ...
+    def check(self) -> str: ...
+    def bell(self) -> Bell: ...
+
+
+@runtime_checkable
+class Served(Protocol):
+    """A store that somebody else's server keeps: what is wrong with the server, as (code, what, remedy)."""
+
+    def examine_server(self) -> list[tuple[str, str, str]]: ...

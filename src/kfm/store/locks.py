@@ -8,7 +8,7 @@ from pathlib import Path
 from kfm.flock import is_unlocked
 from kfm.store.base import Token
 
-__all__ = ["LockFolder"]
+__all__ = ["LockFolder", "NoLocks"]
 
 
 class LockFolder:
@@ -57,3 +57,25 @@ class LockFolder:
             return []
         mine = {self._path(t) for t in self._held}
         return [p for p in sorted(self._folder.iterdir()) if p not in mine and is_unlocked(p)]
+
+
+class NoLocks:
+    """Holders on other machines leave no lock files: there only the expiry tells. What we hold ourselves is remembered."""
+
+    def __init__(self) -> None:
+        self._held: set[Token] = set()
+
+    def hold(self, token: Token) -> None:
+        self._held.add(token)
+
+    def is_dead(self, token: Token) -> bool:
+        return False
+
+    def drop(self, token: Token) -> None:
+        self._held.discard(token)
+
+    def held(self) -> list[Token]:
+        return sorted(self._held)
+
+    def stale_files(self) -> list[Path]:
+        return []

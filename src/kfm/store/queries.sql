@@ -1,28 +1,25 @@
 -- name: lease_get
-select epoch, token, holder, boot_id, expires_ns from lease where name = :name
+select epoch, token, holder, boot_id, expires_ns <= :boot_ns as ran_out from lease where name = :name
+-- name: lease_lock
+select epoch, token, holder, boot_id, expires_ns <= :boot_ns as ran_out from lease where name = :name /*for update*/
 -- name: lease_put
-insert into lease (name, epoch, token, holder, boot_id, expires_ns) values (:name, :epoch, :token, :holder, :boot_id, :expires_ns)
+insert into lease (name, epoch, token, holder, boot_id, expires_ns) values (:name, :epoch, :token, :holder, :boot_id, :boot_ns + :lasts_ns)
 on conflict (name) do update set epoch = excluded.epoch, token = excluded.token, holder = excluded.holder,
   boot_id = excluded.boot_id, expires_ns = excluded.expires_ns
 -- name: lease_check
-select 1 from lease where name = :name and epoch = :epoch and token = :token and holder is not null
+select 1 from lease where name = :name and epoch = :epoch and token = :token and holder is not null /*for key share*/
 -- name: lease_renew
-update lease set expires_ns = :expires_ns where name = :name and epoch = :epoch and token = :token and holder is not null
+update lease set expires_ns = :boot_ns + :lasts_ns where name = :name and epoch = :epoch and token = :token and holder is not null
 -- name: lease_release
 update lease set holder = null where name = :name and epoch = :epoch and token = :token
 -- name: lease_held
-select name, epoch, token, holder, boot_id, expires_ns from lease where holder is not null order by name
--- name: job_get
-select * from job where job_id = :job_id
--- name: job_put
-insert into job (job_id, job_type, dataset_id, partition, win, state, again, forced, generation, reason, put_at)
-values (:job_id, :job_type, :dataset_id, :partition, :win, :state, :again, :forced, :generation, :reason, :put_at)
-on conflict (job_id) do update set state = excluded.state, again = excluded.again, forced = excluded.forced,
-  generation = excluded.generation, reason = excluded.reason, put_at = excluded.put_at
--- name: job_waiting
-select * from job where dataset_id = :dataset_id and state <> 'ended' order by put_at, job_id
+select name, epoch, token, holder, boot_id, expires_ns, expires_ns <= :boot_ns as ran_out from lease where holder is not null order by name
 -- name: run_get
 select * from ledger where run_id = :run_id
+-- name: run_lock
+select * from ledger where run_id = :run_id /*for update*/
+-- name: run_dataset
+select dataset_id from ledger where run_id = :run_id
 -- name: run_open
 select * from ledger where dataset_id = :dataset_id and state in ('CLAIMED', 'PROPOSED') order by run_id
 -- name: run_tuple
@@ -36,7 +33,7 @@ order by run_id desc limit 1
 -- name: run_unarchived
 select * from ledger where dataset_id = :dataset_id and ended_at is not null and archived = 0 order by run_id
 -- name: run_list
-select * from ledger where (:dataset_id is null or dataset_id = :dataset_id) order by rowid desc limit :limit
+select * from ledger where (cast(:dataset_id as text) is null or dataset_id = :dataset_id) order by rowid desc limit :limit
 -- name: run_delete
 delete from ledger where run_id = :run_id
 -- name: journal_get
@@ -82,7 +79,7 @@ on conflict (run_id) do nothing
 insert into lineage_edge (source, kind, target, run_id) values (:source, :kind, :target, :run_id)
 on conflict (source, kind, target) do nothing
 -- name: lineage_list
-select * from lineage where (:dataset_id is null or dataset_id = :dataset_id) order by run_id
+select * from lineage where (cast(:dataset_id as text) is null or dataset_id = :dataset_id) order by run_id
 -- name: head_key_get
 select * from head_key where dataset_id = :dataset_id and partition = :partition and win = :win
 -- name: head_key_latest
@@ -93,7 +90,7 @@ select untrusted from source_state where dataset_id = :dataset_id and source_url
 insert into source_state (dataset_id, source_url, untrusted) values (:dataset_id, :source_url, :untrusted)
 on conflict (dataset_id, source_url) do nothing
 -- name: noop_list
-select run_id, dataset_id, partition, win, key, reason, names, timestamp from noop where (:dataset_id is null or dataset_id = :dataset_id) order by rowid desc limit :limit
+select run_id, dataset_id, partition, win, key, reason, names, timestamp from noop where (cast(:dataset_id as text) is null or dataset_id = :dataset_id) order by rowid desc limit :limit
 -- name: meta_get
 select value from meta where key = :key
 -- name: meta_put
@@ -104,9 +101,9 @@ where dataset_id = :dataset_id and packed = 0 and timestamp < :before order by r
 -- name: noop_mark
 update noop set packed = 1 where run_id = :run_id
 -- name: proposal_put
-insert or ignore into proposal (number, run_id) values (:number, :run_id)
+insert into proposal (number, run_id) values (:number, :run_id) on conflict do nothing
 -- name: proposal_new
-insert or ignore into proposal (run_id) values (:run_id)
+insert into proposal (number, run_id) select coalesce(max(number), 0) + 1, :run_id from proposal where true on conflict (run_id) do nothing
 -- name: proposal_number
 select number from proposal where run_id = :run_id
 -- name: proposal_run
@@ -115,3 +112,11 @@ select ledger.* from proposal join ledger using (run_id) where number = :number
 select proposal.number, ledger.* from proposal join ledger using (run_id) where state = 'PROPOSED' order by number
 -- name: run_maker_of
 select * from ledger where dataset_id = :dataset_id and version_id = :version_id and state = 'COMMITTED' order by rowid desc limit 1
+-- name: run_staged
+select * from ledger where dataset_id = :dataset_id and partition = :partition and win = :win and state = 'STAGED' order by run_id
+-- name: run_staged_for
+select * from ledger where dataset_id = :dataset_id and backfill = :backfill and state = 'STAGED' order by win, partition, run_id
+-- name: run_staged_ids
+select run_id from ledger where dataset_id = :dataset_id and backfill = :backfill and state = 'STAGED'
+-- name: run_staged_counts
+select backfill, count(*) as parts from ledger where dataset_id = :dataset_id and state = 'STAGED' group by backfill order by backfill

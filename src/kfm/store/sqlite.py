@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import os
-import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -12,9 +11,14 @@ from typing import Any, TypeVar
 
 from kfm.clock import Clock
 from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
+from kfm.store.backfill import BackfillView
+from kfm.store.bells import Bell, Bells
 from kfm.store.committer import Committer, Ticket
+from kfm.store.dialect import is_timed
+from kfm.store.jobs import JobView
 from kfm.store.locks import LockFolder
-from kfm.store.views import SQL, IndexView, JobView, LeaseView, RunView
+from kfm.store.schedule import ScheduleView
+from kfm.store.views import SQL, IndexView, LeaseView, RunView
 
 __all__ = ["SqliteStore", "copy_files", "standing_still"]
 
@@ -31,10 +35,14 @@ class SqliteTx:
         self.leases = LeaseView(store, db)
         self.jobs = JobView(store, db)
         self.index = IndexView(store, db)
+        self.schedule = ScheduleView(store, db)
+        self.backfill = BackfillView(store, db)
 
 
 class SqliteStore:
     """One file, many processes. `transaction` returns when the work is durable."""
+
+    served = False
 
     def __init__(self, path: Path, clock: Clock, *, create: bool = True) -> None:
         self.path, self.clock = path, clock
@@ -49,6 +57,8 @@ class SqliteStore:
         new = not path.exists()
         self._turnstile = os.open(path.parent / "turnstile.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.locks = LockFolder(path.parent / "locks")
+        self.bells = Bells(path.parent / "bells")
+        self.sql, self.timed = SQL, frozenset(name for name, sql in SQL.items() if is_timed(sql))
         self._after: list[Callable[[], None]] = []
         self._undo: list[Callable[[], None]] = []
         self._db = self._open()
@@ -73,6 +83,7 @@ class SqliteStore:
             with self._turn():  # a new file changes its journal mode once, and does not wait for others while it does
                 db.execute("pragma journal_mode = wal")
             db.execute("pragma synchronous = full")
+            db.execute("pragma cache_size = -1024")
             db.execute("pragma foreign_keys = on")
         except sqlite3.DatabaseError as error:
             raise _store_error(self.path, error) from error
@@ -119,8 +130,30 @@ class SqliteStore:
             except sqlite3.DatabaseError as error:
                 raise _damaged(self.path, error) from error
 
+    def times(self) -> dict[str, int]:
+        return {"now_ms": self.now_ms(), "boot_ns": self.clock.boot_ns()}
+
+    def boot_id(self) -> str:
+        return self.clock.boot_id()
+
+    def alone(self, name: str) -> None:
+        """Transactions here come one after the other."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, by the clock that decides when a job is due."""
+        return int(self.clock.now().timestamp() * 1000)
+
     def after_commit(self, call: Callable[[], None]) -> None:
         self._after.append(call)
+
+    def ring_after_commit(self) -> None:
+        """Workers that rest look again once this transaction is durable."""
+        if self.bells.ring not in self._after:
+            self._after.append(self.bells.ring)
+
+    def bell(self) -> Bell:
+        """What rings when somebody puts a job."""
+        return self.bells.hang()
 
     def on_rollback(self, call: Callable[[], None]) -> None:
         self._undo.append(call)
@@ -203,10 +236,10 @@ class SqliteStore:
             self._db.execute("begin immediate")
             self._db.execute("delete from job")
             self._db.execute("delete from lease")
-            unfinished = "select wal_id from ledger where state in ('CLAIMED', 'PROPOSED')"
+            unfinished = "select wal_id from ledger where state in ('CLAIMED', 'STAGED', 'PROPOSED')"
             self._db.execute(f"delete from journal where wal_id in ({unfinished})")
             self._db.execute(f"delete from journal_head where wal_id in ({unfinished})")
-            self._db.execute("delete from ledger where state in ('CLAIMED', 'PROPOSED')")
+            self._db.execute("delete from ledger where state in ('CLAIMED', 'STAGED', 'PROPOSED')")
             self._db.execute("delete from outbox")
             self._db.execute("commit")
 
@@ -238,6 +271,8 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 def copy_files(source: Path, target: Path) -> None:
     """Copy a store without opening it, while no writer is at work."""
+    import shutil
+
     turnstile = os.open(source.parent / "turnstile.lock", os.O_RDONLY | os.O_CLOEXEC)  # read-only media can be locked too
     try:
         fcntl.flock(turnstile, fcntl.LOCK_EX)

@@ -1,24 +1,17 @@
-"""The views of one SQLite transaction: leases, jobs, runs, and the index over evidence."""
+"""The views of one transaction, whatever keeps the tables: leases, runs, and the index over evidence."""
 
-import hashlib
 import re
-import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from kfm import canonical
-from kfm.clock import rfc3339
 from kfm.errors import Fenced, IntegrityError
-from kfm.model import ids
-from kfm.store.base import Generation, HeadKey, JobRow, LedgerRow, NoopRow, OutboxRow, Token, WalRecord
+from kfm.store.base import Generation, HeadKey, Home, LedgerRow, NoopRow, OutboxRow, Row, Token, WalRecord, dataset_of
 
-if TYPE_CHECKING:
-    from kfm.store.sqlite import SqliteStore
-
-__all__ = ["SQL", "IndexView", "JobView", "LeaseView", "RunView"]
+__all__ = ["SQL", "IndexView", "LeaseView", "RunView", "View"]
 
 _HERE = Path(__file__).parent
 _LEDGER_FIELDS = LedgerRow.__struct_fields__
@@ -26,38 +19,36 @@ _WAL_FIELDS = WalRecord.__struct_fields__
 
 
 def _load_queries() -> dict[str, str]:
-    parts = re.split(r"(?m)^-- name: (\w+)\n", (_HERE / "queries.sql").read_text())
+    text = "\n".join(file.read_text() for file in sorted(_HERE.glob("*.sql")))
+    parts = re.split(r"(?m)^-- name: (\w+)\n", text)
     return dict(zip(parts[1::2], (p.strip() for p in parts[2::2])))
 
 
 SQL = _load_queries()
 
 
-def _insert(table: str, fields: Sequence[str], verb: str = "insert") -> str:
-    return f"{verb} into {table} ({', '.join(fields)}) values ({', '.join(':' + f for f in fields)})"
+def _insert(table: str, fields: Sequence[str], key: str = "") -> str:
+    """With `key`, a row that is there already is updated, so that it keeps its place in the order of arrival."""
+    update = f" on conflict ({key}) do update set {', '.join(f'{f} = excluded.{f}' for f in fields)}" if key else ""
+    return f"insert into {table} ({', '.join(fields)}) values ({', '.join(':' + f for f in fields)}){update}"
 
 
-SQL["run_put"] = (
-    _insert("ledger", (*_LEDGER_FIELDS, "sum"))
-    + " on conflict (run_id) do update set "
-    + ", ".join(
-        f"{f} = excluded.{f}"
-        for f in (*_LEDGER_FIELDS, "sum")  # an update, so that a row keeps its place in the order of arrival
-    )
-)
+SQL["run_put"] = _insert("ledger", (*_LEDGER_FIELDS, "sum"), "run_id")
 SQL["run_insert"] = _insert("ledger", (*_LEDGER_FIELDS, "sum"))
-SQL["journal_put"] = f"insert into journal values ({', '.join('?' * len(_WAL_FIELDS))})"
-SQL["generation_put"] = _insert("generation", Generation.__struct_fields__)
-SQL["head_key_put"] = _insert("head_key", HeadKey.__struct_fields__, "insert or replace")
-SQL["noop_put"] = _insert("noop", NoopRow.__struct_fields__, "insert or ignore")
+SQL["journal_put"] = f"insert into journal values ({', '.join('?' * len(_WAL_FIELDS))}) on conflict do nothing"
+SQL["generation_put"] = _insert("generation", Generation.__struct_fields__) + " on conflict do nothing"  # another read the same file
+SQL["head_key_put"] = _insert("head_key", HeadKey.__struct_fields__, "dataset_id, partition, win")
+SQL["noop_put"] = _insert("noop", NoopRow.__struct_fields__) + " on conflict do nothing"
 
 
 def ledger_sum(row: dict[str, Any]) -> str:
-    """The checksum of a ledger row over all its fields."""
-    return hashlib.sha256(canonical.dumps([row[f] for f in _LEDGER_FIELDS])).hexdigest()
+    """The checksum of a ledger row over all its fields; `backfill` came later, and a row without one is summed as before."""
+    from hashlib import sha256
+
+    return sha256(canonical.dumps([row[f] for f in _LEDGER_FIELDS if f != "backfill" or row[f]])).hexdigest()
 
 
-def _ledger_row(raw: sqlite3.Row) -> LedgerRow:
+def _ledger_row(raw: Row) -> LedgerRow:
     values = {f: raw[f] for f in _LEDGER_FIELDS}
     try:
         ok = ledger_sum(values) == raw["sum"]
@@ -72,27 +63,39 @@ def _ledger_row(raw: sqlite3.Row) -> LedgerRow:
     return LedgerRow(**values)
 
 
-class _View:
-    def __init__(self, store: "SqliteStore", db: sqlite3.Connection) -> None:
+class View:
+    """Named queries over one connection."""
+
+    def __init__(self, store: Home, db: Any) -> None:
         self._store = store
         self._db = db
 
-    def _all(self, query: str, /, **values: Any) -> list[sqlite3.Row]:
-        return self._db.execute(SQL[query], values).fetchall()
+    def _run(self, query: str, values: Mapping[str, Any]) -> Any:
+        store = self._store
+        return self._db.execute(store.sql[query], {**values, **store.times()} if query in store.timed else values)
 
-    def _one(self, query: str, /, **values: Any) -> sqlite3.Row | None:
-        row: sqlite3.Row | None = self._db.execute(SQL[query], values).fetchone()
+    def _all(self, query: str, /, **values: Any) -> list[Row]:
+        found: list[Row] = self._run(query, values).fetchall()
+        return found
+
+    def _one(self, query: str, /, **values: Any) -> Row | None:
+        row: Row | None = self._run(query, values).fetchone()
         return row
 
     def _do(self, query: str, /, **values: Any) -> int:
-        return self._db.execute(SQL[query], values).rowcount
+        return int(self._run(query, values).rowcount)
+
+    def _alone(self, name: str) -> None:
+        """Until this transaction ends, no other one that says the same name goes on. Datasets first, then rows: one order everywhere."""
+        self._store.alone(name)
 
 
-class LeaseView(_View):
+class LeaseView(View):
     """Leases with fencing tokens; the lock file says dead, the expiry says frozen."""
 
     def take(self, name: str, holder: str, seconds: float) -> Token | None:
-        store, row = self._store, self._one("lease_get", name=name)
+        self._alone(dataset_of(name) or name)
+        store, row = self._store, self._one("lease_lock", name=name)
         if row is not None and row["holder"] is not None and not self._lapsed(name, row):
             return None
         number = row["token"] + 1 if row is not None and row["epoch"] == store.epoch else 1
@@ -101,21 +104,19 @@ class LeaseView(_View):
             store.after_commit(lambda: store.locks.drop(Token(name, row["epoch"], row["token"])))
         store.locks.hold(token)
         store.on_rollback(lambda: store.locks.drop(token))
-        self._do(
-            "lease_put",
-            name=name,
-            epoch=token.epoch,
-            token=token.number,
-            holder=holder,
-            boot_id=store.clock.boot_id(),
-            expires_ns=store.clock.boot_ns() + int(seconds * 1e9),
-        )
+        fields = {"epoch": token.epoch, "token": token.number, "holder": holder, "boot_id": store.boot_id()}
+        self._do("lease_put", name=name, **fields, lasts_ns=int(seconds * 1e9))
         return token
 
-    def _lapsed(self, name: str, row: sqlite3.Row) -> bool:
-        if row["boot_id"] != self._store.clock.boot_id() or row["expires_ns"] <= self._store.clock.boot_ns():
+    def _lapsed(self, name: str, row: Row) -> bool:
+        if row["boot_id"] != self._store.boot_id() or row["ran_out"]:
             return True
-        return self._store.locks.is_dead(Token(name, row["epoch"], row["token"]))
+        return bool(self._store.locks.is_dead(Token(name, row["epoch"], row["token"])))
+
+    def number(self, name: str) -> int | None:
+        """The newest token of a lease."""
+        row = self._one("lease_get", name=name)
+        return None if row is None else int(row["token"])
 
     def is_free(self, name: str) -> bool:
         row = self._one("lease_get", name=name)
@@ -123,6 +124,8 @@ class LeaseView(_View):
 
     def check(self, *tokens: Token) -> None:
         for token in tokens:
+            if (dataset := dataset_of(token.lease)) is not None:
+                self._alone(dataset)
             if self._one("lease_check", name=token.lease, epoch=token.epoch, token=token.number) is None:
                 raise Fenced(
                     f"The lease {token.lease} was taken over by another run (token {token.epoch}.{token.number} is stale).",
@@ -131,12 +134,12 @@ class LeaseView(_View):
                 )
 
     def renew(self, tokens: Iterable[Token], seconds: float) -> None:
-        until = self._store.clock.boot_ns() + int(seconds * 1e9)
-        for token in tokens:
-            self._do("lease_renew", name=token.lease, epoch=token.epoch, token=token.number, expires_ns=until)
+        for token in sorted(tokens):
+            self._do("lease_renew", name=token.lease, epoch=token.epoch, token=token.number, lasts_ns=int(seconds * 1e9))
 
     def release(self, *tokens: Token) -> None:
         for token in tokens:
+            self._alone(dataset_of(token.lease) or token.lease)
             self._do("lease_release", name=token.lease, epoch=token.epoch, token=token.number)
             self._store.after_commit(lambda token=token: self._store.locks.drop(token))  # type: ignore[misc]
 
@@ -151,78 +154,7 @@ class LeaseView(_View):
         return [dict(r) | {"lapsed": self._lapsed(r["name"], r)} for r in self._all("lease_held")]
 
 
-class JobView(_View):
-    """`put` while a job runs marks it `again`; its ack then queues it once more."""
-
-    TYPE = "ingest.pull_source"
-
-    def _id(self, dataset_id: str, partition: str, win: str) -> str:
-        inputs = [{"kind": "dataset", "id": f"kfm://dataset/{dataset_id}"}]
-        return ids.job_id(self.TYPE, inputs, {"partition": partition}, win or None)
-
-    def get(self, dataset_id: str, partition: str, win: str) -> JobRow | None:
-        row = self._one("job_get", job_id=self._id(dataset_id, partition, win))
-        return None if row is None else JobRow(**dict(row))
-
-    def put(self, dataset_id: str, partition: str, win: str, *, forced: int = 0, reason: str = "") -> JobRow:
-        old = self.get(dataset_id, partition, win)
-        if old is None or old.state == "ended":
-            generation = 1 if old is None else old.generation + 1
-            job = self._new(dataset_id, partition, win, forced, reason, generation)
-        elif old.state == "queued":
-            job = msgspec.structs.replace(old, forced=max(old.forced, forced), reason=reason or old.reason)
-        elif forced and self._store_lease_free(dataset_id, partition):  # the holder is dead: the forced command takes over
-            job = msgspec.structs.replace(old, forced=1, reason=reason)
-        else:
-            job = msgspec.structs.replace(old, again=max(old.again, 1 + forced))
-        self._do("job_put", **msgspec.structs.asdict(job))
-        return job
-
-    def _store_lease_free(self, dataset_id: str, partition: str) -> bool:
-        return LeaseView(self._store, self._db).is_free(f"{dataset_id}/{partition}" if partition else f"{dataset_id}/-")
-
-    def _new(self, dataset_id: str, partition: str, win: str, forced: int, reason: str, generation: int) -> JobRow:
-        return JobRow(
-            job_id=self._id(dataset_id, partition, win),
-            job_type=self.TYPE,
-            dataset_id=dataset_id,
-            partition=partition,
-            win=win,
-            state="queued",
-            again=0,
-            forced=forced,
-            generation=generation,
-            reason=reason,
-            put_at=rfc3339(self._store.clock.now()),
-        )
-
-    def start(self, job: JobRow) -> None:
-        self._save(job, state="running")
-
-    def ack(self, dataset_id: str, partition: str, win: str) -> None:
-        job = self.get(dataset_id, partition, win)
-        if job is None or job.state == "ended":
-            return
-        if job.again:
-            self._save(job, state="queued", again=0, forced=job.again - 1)
-        else:
-            self._save(job, state="ended", forced=0)
-
-    def requeue(self, dataset_id: str, partition: str, win: str) -> None:
-        job = self.get(dataset_id, partition, win)
-        if job is None:
-            self.put(dataset_id, partition, win)
-        else:
-            self._save(job, state="queued", again=0)
-
-    def waiting(self, dataset_id: str) -> list[JobRow]:
-        return [JobRow(**dict(r)) for r in self._all("job_waiting", dataset_id=dataset_id)]
-
-    def _save(self, job: JobRow, **changes: Any) -> None:
-        self._do("job_put", **msgspec.structs.asdict(msgspec.structs.replace(job, **changes)))
-
-
-class RunView(_View):
+class RunView(View):
     """The ledger and the journals."""
 
     def get(self, run_id: str) -> LedgerRow | None:
@@ -239,6 +171,11 @@ class RunView(_View):
 
     def promotable(self, dataset_id: str) -> list[LedgerRow]:
         return [_ledger_row(r) for r in self._all("run_promotable", dataset_id=dataset_id)]
+
+    def left_promotable(self) -> list[str]:
+        """Datasets with a proposal that needs nobody any more, while nobody is at work on them."""
+        leases = LeaseView(self._store, self._db)
+        return [r["dataset_id"] for r in self._all("run_left_promotable") if leases.is_free(r["dataset_id"])]
 
     def maker_of(self, dataset_id: str, version_id: str) -> LedgerRow | None:
         """The newest run that made a version official."""
@@ -274,7 +211,7 @@ class RunView(_View):
         self._do("run_delete", run_id=run_id)
 
     def move(self, run_id: str, leaves: str, **changes: Any) -> LedgerRow:
-        old = self.get(run_id)
+        old = self._held(run_id)
         if old is None or old.state != leaves:
             raise Fenced(
                 f"Run {run_id} is {old.state if old else 'unknown'} by now.",
@@ -286,17 +223,23 @@ class RunView(_View):
         self._do("run_put", **values, sum=ledger_sum(values))
         return new
 
+    def _held(self, run_id: str) -> LedgerRow | None:
+        """The row, which nobody else changes until this transaction ends."""
+        if self._store.served and (seen := self._one("run_dataset", run_id=run_id)) is not None:
+            self._alone(seen["dataset_id"])
+        row = self._one("run_lock", run_id=run_id)
+        return None if row is None else _ledger_row(row)
+
     def append(self, records: Sequence[WalRecord]) -> None:
         """Append; the same (wal_id, seq) again is fine when equal but for its time."""
         ends: dict[str, WalRecord] = {}
         for record in records:
-            try:
-                self._db.execute(SQL["journal_put"], msgspec.structs.astuple(record))
+            if self._db.execute(self._store.sql["journal_put"], msgspec.structs.astuple(record)).rowcount:
                 ends[record.wal_id] = record
-            except sqlite3.IntegrityError:
+            else:
                 self._accept_repeat(record)
         for end in ends.values():
-            self._db.execute(SQL["journal_head_put"], (end.wal_id, end.seq + 1, end.hash))
+            self._db.execute(self._store.sql["journal_head_put"], (end.wal_id, end.seq + 1, end.hash))
 
     def _accept_repeat(self, record: WalRecord) -> None:
         raw = self._one("journal_one", wal_id=record.wal_id, seq=record.seq)
@@ -356,19 +299,35 @@ class RunView(_View):
     def noops(self, dataset_id: str | None = None, limit: int = 1000) -> list[NoopRow]:
         return [NoopRow(**dict(r)) for r in self._all("noop_list", dataset_id=dataset_id, limit=limit)]
 
+    def staged(self, dataset_id: str, partition: str, win: str) -> list[LedgerRow]:
+        """The parts of one partition and window that wait to be assembled."""
+        return [_ledger_row(r) for r in self._all("run_staged", dataset_id=dataset_id, partition=partition, win=win)]
 
-class IndexView(_View):
+    def staged_for(self, dataset_id: str, backfill: str) -> list[LedgerRow]:
+        """The parts of a backfill that wait to be assembled, by window and partition."""
+        return [_ledger_row(r) for r in self._all("run_staged_for", dataset_id=dataset_id, backfill=backfill)]
+
+    def staged_ids(self, dataset_id: str, backfill: str) -> set[str]:
+        return {str(r["run_id"]) for r in self._all("run_staged_ids", dataset_id=dataset_id, backfill=backfill)}
+
+    def staged_counts(self, dataset_id: str) -> dict[str, int]:
+        """Backfill -> how many parts wait to be assembled."""
+        return {str(r["backfill"]): int(r["parts"]) for r in self._all("run_staged_counts", dataset_id=dataset_id)}
+
+
+class IndexView(View):
     """What is derived from evidence: channel generations, lineage, outbox, head keys."""
 
     @staticmethod
-    def _generation(raw: sqlite3.Row) -> Generation:
+    def _generation(raw: Row) -> Generation:
         values = dict(raw)
         for name in ("contents", "held", "suppressed"):
             values[name] = msgspec.json.decode(values[name])
         return Generation(**values)
 
     def new_proposal(self, run_id: str) -> int:
-        """The number of a run's proposal, given once."""
+        """The number of a run's proposal, given once; numbers have no gaps."""
+        self._alone("proposal numbers")
         self._do("proposal_new", run_id=run_id)
         return int(self.proposal_number(run_id) or 0)
 

@@ -1,0 +1,107 @@
+"""Backfills in the store: one parent row each, a row for every partition that was begun, and what is handed out at the moment."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from kfm.model.backfill import BackfillRow, PartRow
+from kfm.store.views import SQL, View
+
+__all__ = ["BackfillView"]
+
+_FIELDS = BackfillRow.__struct_fields__
+SQL["backfill_put"] = (
+    f"insert into backfill ({', '.join(_FIELDS)}) values ({', '.join(':' + f for f in _FIELDS)}) on conflict (backfill_id) do update set "
+    + ", ".join(f"{f} = excluded.{f}" for f in _FIELDS[3:])
+)
+
+
+class BackfillView(View):
+    """Nothing here is the truth about a partition: that is its row in the ledger, and every job looks there first."""
+
+    def get(self, backfill_id: str) -> BackfillRow | None:
+        return _row(self._one("backfill_get", backfill_id=backfill_id))
+
+    def lock(self, backfill_id: str) -> BackfillRow | None:
+        """The parent row, which nobody else changes until this transaction ends."""
+        return _row(self._one("backfill_lock", backfill_id=backfill_id))
+
+    def find(self, word: str) -> BackfillRow | None:
+        """The newest backfill of this id, name or dataset."""
+        return _row(self._one("backfill_find", word=word))
+
+    def listing(self, limit: int = 100) -> list[BackfillRow]:
+        return [BackfillRow(**dict(r)) for r in self._all("backfill_list", limit=limit)]
+
+    def put(self, row: BackfillRow) -> BackfillRow:
+        self._do("backfill_put", **msgspec.structs.asdict(row))
+        return row
+
+    def save(self, row: BackfillRow, **changes: Any) -> BackfillRow:
+        return self.put(msgspec.structs.replace(row, **changes))
+
+    # ---- partitions ------------------------------------------------------------------------------------------------------
+    def now_ms(self) -> int:
+        return self._store.now_ms()
+
+    def put_parts(self, parts: Iterable[PartRow]) -> None:
+        at = self.now_ms()
+        for p in parts:
+            self._do("backfill_part_put", backfill_id=p.backfill_id, n=p.n, state=p.state, run_id=p.run_id, reason=p.reason, at_ms=at)
+
+    def grid(self, backfill_id: str, size: int, since_ms: int) -> list[tuple[int, str, int, int]]:
+        """(bucket of `size` partitions, state, how many, how many of them since then)."""
+        rows = self._all("backfill_grid", backfill_id=backfill_id, size=size, since_ms=since_ms)
+        return [(int(r["bucket"]), r["state"], int(r["parts"]), int(r["fresh"])) for r in rows]
+
+    def done_in(self, backfill_id: str, first: int, last: int) -> set[int]:
+        return {r["n"] for r in self._all("backfill_done_in", backfill_id=backfill_id, first=first, last=last)}
+
+    def failed_from(self, backfill_id: str, first: int) -> int | None:
+        row = self._one("backfill_failed_from", backfill_id=backfill_id, first=first)
+        return None if row is None or row["n"] is None else int(row["n"])
+
+    def failing(self, backfill_id: str, limit: int) -> list[PartRow]:
+        return [
+            PartRow(**{f: r[f] for f in PartRow.__struct_fields__})
+            for r in self._all("backfill_failing", backfill_id=backfill_id, limit=limit)
+        ]
+
+    def failed_since(self, backfill_id: str, at_ms: int) -> int:
+        row = self._one("backfill_failed_since", backfill_id=backfill_id, at_ms=at_ms)
+        return int(row["parts"]) if row is not None else 0
+
+    def staged(self, backfill_id: str, limit: int = -1) -> list[str]:
+        """The runs whose parts wait to be assembled, in order."""
+        return [r["run_id"] for r in self._all("backfill_staged", backfill_id=backfill_id, limit=limit)]
+
+    def parts(self, backfill_id: str) -> list[dict[str, Any]]:
+        return [dict(r) for r in self._all("backfill_parts", backfill_id=backfill_id)]
+
+    def follow_ledger(self, row: BackfillRow) -> int:
+        """Write down what became of STAGED parts; those that were overtaken, or are gone, are to be done again. How many are."""
+        which = {"backfill_id": row.backfill_id, "dataset_id": row.dataset_id}
+        if self._behind(**which):
+            self._do("backfill_committed", **which)
+        return self._do("backfill_lost", backfill_id=row.backfill_id, reason="its part was overtaken") if self._behind(**which) else 0
+
+    def _behind(self, **which: str) -> bool:
+        """Whether the ledger has fewer parts STAGED than are written down here."""
+        row = self._one("backfill_behind", **which)
+        return row is not None and int(row["ours"]) > int(row["theirs"])
+
+    # ---- handed out ------------------------------------------------------------------------------------------------------
+    def outs(self, backfill_id: str) -> list[tuple[int, int, str]]:
+        """(first, how many, job) of every batch that is handed out."""
+        return [(r["first"], r["amount"], r["job_id"]) for r in self._all("backfill_outs", backfill_id=backfill_id)]
+
+    def put_out(self, backfill_id: str, first: int, amount: int, job_id: str) -> None:
+        self._do("backfill_out_put", backfill_id=backfill_id, first=first, amount=amount, job_id=job_id)
+
+    def drop_out(self, backfill_id: str, first: int) -> None:
+        self._do("backfill_out_drop", backfill_id=backfill_id, first=first)
+
+
+def _row(raw: Any) -> BackfillRow | None:
+    return None if raw is None else BackfillRow(**dict(raw))

@@ -1,0 +1,44 @@
+-- name: backfill_get
+select * from backfill where backfill_id = :backfill_id
+-- name: backfill_lock
+select * from backfill where backfill_id = :backfill_id /*for update*/
+-- name: backfill_find
+select * from backfill where backfill_id = :word or name = :word or dataset_id = :word order by put_at desc, backfill_id limit 1
+-- name: backfill_list
+select * from backfill order by put_at desc, backfill_id limit :limit
+-- name: backfill_part_put
+insert into backfill_part (backfill_id, n, state, run_id, attempts, reason, at_ms) values (:backfill_id, :n, :state, :run_id, 1, :reason, :at_ms)
+on conflict (backfill_id, n) do update set state = excluded.state, run_id = excluded.run_id, reason = excluded.reason,
+  at_ms = excluded.at_ms, attempts = backfill_part.attempts + 1
+-- name: backfill_grid
+select n / :size as bucket, state, count(*) as parts, sum(case when at_ms >= :since_ms then 1 else 0 end) as fresh
+from backfill_part where backfill_id = :backfill_id group by 1, 2
+-- name: backfill_done_in
+select n from backfill_part where backfill_id = :backfill_id and n >= :first and n < :last and state <> 'FAILED'
+-- name: backfill_failed_from
+select min(n) as n from backfill_part where backfill_id = :backfill_id and state = 'FAILED' and n >= :first
+-- name: backfill_failed_since
+select count(*) as parts from backfill_part where backfill_id = :backfill_id and state = 'FAILED' and at_ms >= :at_ms
+-- name: backfill_failing
+select * from backfill_part where backfill_id = :backfill_id and state = 'FAILED' order by n limit :limit
+-- name: backfill_staged
+select run_id from backfill_part where backfill_id = :backfill_id and state = 'STAGED' order by n limit :limit
+-- name: backfill_parts
+select p.n, p.state, p.run_id, l.part, l.input_hash from backfill_part p left join ledger l on l.run_id = p.run_id
+where p.backfill_id = :backfill_id order by p.n
+-- name: backfill_behind
+select (select count(*) from backfill_part where backfill_id = :backfill_id and state = 'STAGED') as ours,
+  (select count(*) from ledger where dataset_id = :dataset_id and backfill = :backfill_id and state = 'STAGED') as theirs
+-- name: backfill_committed
+update backfill_part set state = 'COMMITTED' where backfill_id = :backfill_id and state = 'STAGED'
+  and run_id in (select run_id from ledger where dataset_id = :dataset_id and state = 'COMMITTED' and backfill = :backfill_id)
+-- name: backfill_lost
+update backfill_part set state = 'FAILED', reason = :reason where backfill_id = :backfill_id and state = 'STAGED'
+  and not exists (select 1 from ledger where ledger.run_id = backfill_part.run_id and ledger.state = 'STAGED')
+-- name: backfill_outs
+select first, amount, job_id from backfill_out where backfill_id = :backfill_id order by first
+-- name: backfill_out_put
+insert into backfill_out (backfill_id, first, amount, job_id) values (:backfill_id, :first, :amount, :job_id)
+on conflict (backfill_id, first) do update set amount = excluded.amount, job_id = excluded.job_id
+-- name: backfill_out_drop
+delete from backfill_out where backfill_id = :backfill_id and first = :first

@@ -1,0 +1,501 @@
+"""The store on a PostgreSQL server: the same tables and queries, transactions of one dataset wait for each other there."""
+
+import contextlib
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.pq import TransactionStatus
+
+from kfm.clock import Clock
+from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed, StoreUnavailable, UsageError
+from kfm.store.address import password_in, shown
+from kfm.store.backfill import BackfillView
+from kfm.store.dialect import TIMES, migration, to_postgres
+from kfm.store.jobs import JobView
+from kfm.store.locks import NoLocks
+from kfm.store.schedule import ScheduleView
+from kfm.store.views import SQL, IndexView, LeaseView, RunView
+
+__all__ = ["POOL", "PostgresStore", "judge_settings"]
+
+T = TypeVar("T")
+POOL = 8  # connections of one process, beside one that listens
+PATIENCE = 5.0  # seconds until a server that does not answer is given up
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_EPOCH = f"select value, {TIMES['now_ms']} as now_ms from meta where key = 'epoch'"
+_WRITE = f"begin isolation level read committed; {_EPOCH}"
+_READ = "begin isolation level repeatable read read only"
+_BUILD = f"begin isolation level read committed; set local idle_in_transaction_session_timeout = 0; select {TIMES['now_ms']} as now_ms"
+_ALONE = "select pg_advisory_xact_lock(hashtextextended(current_schema() || '/' || %s, 0))"
+_BELL = "'kfm_' || md5(current_schema())"
+# A frozen process must not keep a dataset from others for longer than its lease; nobody waits for a lock for ever.
+_SESSION = """select set_config('idle_in_transaction_session_timeout', '10s', false), set_config('lock_timeout', '60s', false),
+  set_config('default_transaction_read_only', 'off', false), current_setting('synchronous_commit'), current_schema()"""
+_REFUSED = r"password|authentication|no pg_hba|(role|database) \"[^\"]*\" does not exist"
+_DEADLINES = {
+    "connect_timeout": 5, "keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 15_000,
+}  # fmt: skip
+
+
+@cache
+def _queries(writing: bool) -> dict[str, str]:
+    return {name: to_postgres(sql, writing=writing) for name, sql in SQL.items()}
+
+
+def _rows(cursor: Any) -> Callable[[Any], Any]:
+    """Rows as dictionaries, without the column that stands in for SQLite's rowid."""
+    names = [c.name for c in cursor.description or ()]
+    if "rowid" not in names:
+        return lambda values: dict(zip(names, values))
+    return lambda values: {n: v for n, v in zip(names, values) if n != "rowid"}
+
+
+class PostgresTx:
+    """One transaction and its views."""
+
+    timed: frozenset[str] = frozenset()
+    served = True
+
+    def __init__(self, store: "PostgresStore", db: Any, began_ms: int | None) -> None:
+        self.clock, self.epoch, self.locks = store.clock, store.epoch, store.locks
+        self.sql = _queries(began_ms is not None)
+        self._db, self._began_ms, self._alone = db, began_ms, set[str]()
+        self.after: list[Callable[[], None]] = []
+        self.undo: list[Callable[[], None]] = []
+        self._rings = False
+        self.runs, self.leases = RunView(self, db), LeaseView(self, db)
+        self.jobs, self.index = JobView(self, db), IndexView(self, db)
+        self.schedule = ScheduleView(self, db)
+        self.backfill = BackfillView(self, db)
+
+    def times(self) -> dict[str, int]:
+        return {}
+
+    def now_ms(self) -> int:
+        """The server's time when the transaction began; queries that say `:now_ms` look again."""
+        return self._began_ms if self._began_ms is not None else int(self.clock.now().timestamp() * 1000)
+
+    def boot_id(self) -> str:
+        return ""
+
+    def alone(self, name: str) -> None:
+        if self._began_ms is not None and name not in self._alone:
+            self._db.execute(_ALONE, (name,))
+            self._alone.add(name)
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        self.after.append(call)
+
+    def on_rollback(self, call: Callable[[], None]) -> None:
+        self.undo.append(call)
+
+    def ring_after_commit(self) -> None:
+        """The server tells whoever listens, once this transaction is durable."""
+        if not self._rings:
+            self._db.execute(f"select pg_notify({_BELL}, '')")
+            self._rings = True
+
+
+class PostgresStore:
+    """One server, many machines. `transaction` returns when the server has said that the work is durable."""
+
+    served = True
+
+    def __init__(self, url: str, clock: Clock, *, create: bool = True, repair: bool = False) -> None:
+        self.url, self.clock, self.locks = url, clock, NoLocks()
+        self._idle: list[Any] = []
+        self._mutex = threading.Lock()
+        self._room = threading.BoundedSemaphore(POOL)
+        self._closed = False
+        self.epoch = 0
+        try:
+            self.epoch = self._open(create)
+        except BaseException as error:
+            if not (repair and isinstance(error, IntegrityError)):
+                self.abandon()
+                raise
+
+    def _open(self, create: bool) -> int:
+        """Bring the tables up to date; the epoch they are of."""
+        with self._begun(_BUILD, PATIENCE) as (db, _), self._mapped():
+            if _format(db) != len(_migrations()):
+                db.execute(_ALONE, ("migrations",))
+                self._migrate(db, create)
+            row = db.execute(_EPOCH).fetchone()
+            _finish(db)
+        if row is None:
+            raise self._missing("holds no epoch")
+        return int(row["value"])
+
+    # ---- connections ---------------------------------------------------------------------------------------------------
+    def _connect(self) -> Any:
+        given = dict(parse_qsl(urlsplit(self.url).query))
+        deadlines: dict[str, Any] = {k: v for k, v in _DEADLINES.items() if k not in given}
+        db: Any = psycopg.connect(self.url, autocommit=True, row_factory=_rows, **deadlines)
+        said = db.execute(_SESSION).fetchone()
+        if said["current_setting"] == "off":
+            db.close()
+            raise UsageError(
+                f"The server {shown(self.url)} does not wait for its disk: synchronous_commit is off.",
+                expected="what was stored to survive a power cut",
+                remedy="Set `synchronous_commit = on` for this database or role.",
+            )
+        if said["current_schema"] is None:
+            db.close()
+            raise UsageError(
+                f"The server {shown(self.url)} has no schema for the store.",
+                expected="the schema that `search_path` names",
+                remedy="Create it, or name another one in the address: ?options=-csearch_path%3DNAME.",
+            )
+        return db
+
+    @contextlib.contextmanager
+    def _begun(self, begin: str, patience: float) -> Iterator[tuple[Any, Any]]:
+        """A connection in a new transaction. Nothing has been done yet when the server does not answer: we may ask again."""
+        with self._room:
+            db, first = self._begin(begin, patience)
+            try:
+                yield db, first
+            finally:
+                with contextlib.suppress(psycopg.Error):
+                    if not db.closed and db.info.transaction_status != TransactionStatus.IDLE:
+                        db.execute("rollback")
+                self._put_back(db)
+
+    def _begin(self, begin: str, patience: float) -> tuple[Any, Any]:
+        until, pause = time.monotonic() + patience, 0.02
+        while True:
+            db = None
+            try:
+                db = self._take()
+                answer = db.execute(begin, prepare=False)
+                while answer.nextset():
+                    pass
+                return db, answer.fetchone() if answer.description else None
+            except psycopg.Error as error:
+                if db is not None:
+                    db.close()
+                self._forget_idle()  # opened before the server went away, as this one was
+                said = self._error(error)
+                if not said.retryable or time.monotonic() >= until or self._closed:
+                    raise said from error
+            time.sleep(pause)
+            pause = min(2 * pause, 0.5)
+
+    def _take(self) -> Any:
+        with self._mutex:
+            db = self._idle.pop() if self._idle else None
+        return db if db is not None else self._connect()
+
+    def _put_back(self, db: Any) -> None:
+        with self._mutex:
+            if not self._closed and not db.closed and db.info.transaction_status == TransactionStatus.IDLE:
+                self._idle.append(db)
+                return
+        db.close()
+
+    def _forget_idle(self) -> None:
+        with self._mutex:
+            old, self._idle = self._idle, []
+        for db in old:
+            db.close()
+
+    # ---- transactions ----------------------------------------------------------------------------------------------------
+    def now_ms(self) -> int:
+        """This machine's time, for what is shown; what decides asks the server inside its transaction."""
+        return int(self.clock.now().timestamp() * 1000)
+
+    def transaction(self, work: Callable[[PostgresTx], T]) -> T:
+        return self._write(work, PATIENCE)
+
+    def _write(self, work: Callable[[PostgresTx], T], patience: float) -> T:
+        with self._begun(_WRITE, patience) as (db, first):
+            self._check_epoch(first)
+            tx = PostgresTx(self, db, first["now_ms"])
+            try:
+                with self._mapped():
+                    result = work(tx)
+                    _finish(db)
+            except BaseException:
+                for call in reversed(tx.undo):
+                    call()
+                raise
+        for call in tx.after:
+            call()
+        return result
+
+    def _check_epoch(self, row: Any) -> None:
+        if row is None:
+            raise self._missing("holds no epoch")
+        if int(row["value"]) != self.epoch:
+            raise Fenced(
+                "The store was rebuilt while this command was running.",
+                expected="the store it began with",
+                remedy="Run the command again: it finds what is official now.",
+            )
+
+    def read(self, work: Callable[[PostgresTx], T]) -> T:
+        """Look without writing: one consistent snapshot, asked for again while the server is away."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                with self._begun(_READ, PATIENCE) as (db, _), self._mapped():
+                    return work(PostgresTx(self, db, None))
+            except StoreUnavailable:
+                if time.monotonic() >= until:
+                    raise
+
+    @contextlib.contextmanager
+    def rebuilding(self) -> Iterator["Rebuild"]:
+        """Everybody else stands still; what is there is dropped, and the new content appears at once or not at all."""
+        with self._begun(_BUILD, PATIENCE) as (db, first), self._mapped():
+            db.execute(_ALONE, ("migrations",))
+            if db.execute("select to_regclass('meta') as found").fetchone()["found"] is not None:
+                db.execute("lock table meta in access exclusive mode")  # every transaction looks there first
+            yield Rebuild(self, db, first["now_ms"])
+            _finish(db)
+
+    # ---- format ------------------------------------------------------------------------------------------------------------
+    def _migrate(self, db: Any, create: bool) -> None:
+        files, have = _migrations(), _format(db)
+        if have > len(files):
+            raise UsageError(
+                f"The store has format {have}, this kfm knows {len(files)}.",
+                expected="a store written by this or an older kfm",
+                remedy="Install a newer kfm.",
+            )
+        if not have and not create:
+            raise self._missing("has no tables")
+        for statement in (s for file in files[have:] for s in file):
+            db.execute(statement)
+        if not have:
+            db.execute("create table store_format (version bigint not null)")
+            db.execute("insert into store_format values (0)")
+            db.execute("insert into meta (key, value) values ('epoch', '1')")
+        db.execute("update store_format set version = %s", (len(files),))
+
+    def _missing(self, what: str) -> IntegrityError:
+        return IntegrityError(
+            f"The store at {shown(self.url)} {what}, but this workspace has published data.",
+            expected="the store beside its evidence",
+            remedy="Run `kfm reindex`: it rebuilds the store from the evidence files.",
+        )
+
+    # ---- errors --------------------------------------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._error(error) from error
+
+    def _error(self, error: psycopg.Error) -> KfmError:
+        """What PostgreSQL said, in our words; a password in it is masked."""
+        password, text = password_in(self.url), " ".join(str(error).split()).rstrip(".")
+        text = text.replace(password, "***") if password else text
+        where = shown(self.url)
+        if isinstance(error, pg.InsufficientPrivilege | pg.InvalidSchemaName) or (error.sqlstate is None and re.search(_REFUSED, text)):
+            return UsageError(
+                f"The store at {where} refuses us: {text}.",
+                expected="a role that may create and change tables there",
+                remedy="Mend the address in kfm.yml or the rights of its role; `kfm doctor` looks again.",
+            )
+        if isinstance(error, pg.DataError):
+            said = f"The store at {where} cannot keep a value: {text}."
+            return StepFailed(said, expected="text without NUL bytes", remedy="Mend the input.")
+        ended = str(error.sqlstate).startswith("25")  # by the server: too long idle, read-only after a switch
+        if ended or isinstance(error, pg.OperationalError | pg.InterfaceError):
+            return StoreUnavailable(
+                f"The store at {where} {'did not answer' if error.sqlstate is None else 'ended a transaction'}: {text}.",
+                expected="a PostgreSQL server that takes connections and confirms commits",
+                remedy="Nothing is lost: run again, when the server is back.",
+            )
+        return IntegrityError(
+            f"The store at {where} is damaged: {text}.",
+            expected="the tables this kfm made",
+            remedy="Run `kfm reindex`: it rebuilds the store from the evidence.",
+        )
+
+    # ---- the rest of what a store does ----------------------------------------------------------------------------------
+    def bell(self) -> "ServerBell":
+        """What rings when somebody puts a job."""
+        return ServerBell(self._connect)
+
+    def check(self) -> str:
+        """'ok', or what is wrong with the tables."""
+        try:
+            self.read(lambda tx: (tx.runs.recent(limit=1), tx.leases.held(), tx.jobs.depths()))
+        except IntegrityError as error:
+            return error.happened
+        return "ok"
+
+    def examine_server(self) -> list[tuple[str, str, str]]:
+        """(code, what, remedy) of settings that would lose data, and of what stands between us and the server."""
+        with self._begun(_READ, PATIENCE) as (db, _), self._mapped():
+            before = self.clock.now().timestamp()
+            told = db.execute(
+                """select (select json_object_agg(name, setting) from pg_settings) as settings,
+                (select count(*) from pg_stat_activity where backend_type = 'client backend') as used,
+                cast(extract(epoch from clock_timestamp()) as double precision) as now"""
+            ).fetchone()
+            after = self.clock.now().timestamp()
+        skew = max(before - told["now"], told["now"] - after, 0.0)
+        found = judge_settings(told["settings"], told["used"], skew)
+        return found if self._rings() else [*found, _POOLER]
+
+    def _rings(self) -> bool:
+        """Whether a bell rings here: it does not behind a pooler that hands connections out by transaction."""
+        import select
+
+        bell = self.bell()
+        try:
+            self.ring()
+            return bool(select.select([bell.fileno()], [], [], 2)[0])
+        finally:
+            bell.close()
+
+    def ring(self) -> None:
+        self.transaction(lambda tx: tx.ring_after_commit())
+
+    def copy_to(self, file: Path) -> None:
+        """The rows of every table in a new SQLite store, as of one moment."""
+        import sqlite3
+
+        from kfm.store.sqlite import SqliteStore
+
+        SqliteStore(file, self.clock).abandon()
+        with self._begun(_READ, PATIENCE) as (db, _), self._mapped(), contextlib.closing(sqlite3.connect(file)) as copy:
+            for (table,) in copy.execute("select name from sqlite_master where type = 'table' order by name").fetchall():
+                names = [row[1] for row in copy.execute(f"pragma table_info({table})")]
+                places = f"insert or replace into {table} ({', '.join(names)}) values ({', '.join(':' + n for n in names)})"
+                order = " order by rowid" if db.execute(_HAS_ROWID, (table,)).fetchone() else ""
+                with db.cursor(name="copy") as rows:
+                    copy.executemany(places, rows.execute(f"select {', '.join(names)} from {table}{order}"))
+            copy.commit()
+
+    def close(self) -> None:
+        held = self.locks.held()
+        if held:
+            with contextlib.suppress(Exception):
+                self._write(lambda tx: tx.leases.release(*held), 0)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go as a killed process would: nothing released."""
+        self._closed = True
+        self._forget_idle()
+
+
+class Rebuild:
+    """A store inside one transaction of another: what `reindex` fills."""
+
+    def __init__(self, store: PostgresStore, db: Any, now_ms: int) -> None:
+        self.clock, self.epoch = store.clock, store.epoch
+        self._store, self._db, self._now_ms = store, db, now_ms
+
+    def clear(self) -> None:
+        """Make every table anew."""
+        own = re.findall(r"(?m)^create table (\w+)", "\n".join(s for file in _migrations() for s in file))
+        self._db.execute(f"drop table if exists {', '.join(own)}, store_format")
+        self._store._migrate(self._db, create=True)
+
+    def transaction(self, work: Callable[[PostgresTx], T]) -> T:
+        return work(PostgresTx(self._store, self._db, self._now_ms))
+
+    read = transaction
+
+
+class ServerBell:
+    """A connection that listens. One that is lost counts as a ring, and `drain` opens another."""
+
+    def __init__(self, connect: Callable[[], Any]) -> None:
+        self._connect = connect
+        self._quiet, self._end = os.pipe()  # what is waited on while the server is away
+        self._db: Any = None
+        self._listen()
+
+    def _listen(self) -> None:
+        try:
+            db = self._connect()
+            db.execute(db.execute(f"select format('listen %%I', {_BELL}) as said", ()).fetchone()["said"])
+            self._db = db
+        except (psycopg.Error, KfmError):
+            self._db = None
+
+    def fileno(self) -> int:
+        return int(self._db.fileno()) if self._db is not None else self._quiet
+
+    def drain(self) -> None:
+        """Forget what has rung."""
+        try:
+            if self._db is not None:
+                for _ in self._db.notifies(timeout=0):
+                    pass
+        except psycopg.Error:
+            self._db.close()
+            self._db = None
+        if self._db is None:
+            self._listen()
+
+    def close(self) -> None:
+        if self._quiet >= 0:
+            os.close(self._quiet)
+            os.close(self._end)
+            self._quiet = -1
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+
+_HAS_ROWID = """select 1 from information_schema.columns
+  where table_schema = current_schema() and table_name = %s and column_name = 'rowid'"""
+_POOLER = (
+    "store.pooler",
+    "a notification did not arrive: a pooler hands out connections by transaction",
+    "Connect to the server itself, or set the pooler to session mode; locks, LISTEN and session settings need it.",
+)
+
+
+def _finish(db: Any) -> None:
+    """Commit; a transaction that failed half-way answers ROLLBACK to that."""
+    if db.execute("commit").statusmessage != "COMMIT":
+        raise pg.InFailedSqlTransaction("the server rolled the transaction back")
+
+
+def _format(db: Any) -> int:
+    if db.execute("select to_regclass('store_format') as found").fetchone()["found"] is None:
+        return 0
+    return int(db.execute("select version from store_format").fetchone()["version"])
+
+
+@cache
+def _migrations() -> list[list[str]]:
+    return [migration(file.read_text()) for file in sorted(_MIGRATIONS.glob("[0-9]*.sql"))]
+
+
+def judge_settings(settings: dict[str, str], used: int, skew: float) -> list[tuple[str, str, str]]:
+    """What doctor says about a server."""
+    found = [
+        (f"store.{name}", f"{name} is off: a power cut would lose what was stored", f"Set `{name} = on` on the server.")
+        for name in ("fsync", "synchronous_commit", "full_page_writes")
+        if settings[name] == "off"
+    ]
+    if int(settings["server_version_num"]) < 140_000:
+        found.append(("store.old", f"the server is PostgreSQL {settings['server_version']}", "Use PostgreSQL 14 or newer."))
+    spare = int(settings["max_connections"]) - int(settings["superuser_reserved_connections"]) - used
+    if spare < POOL + 1:
+        what = f"{max(spare, 0)} connections are left of {settings['max_connections']}; a worker takes up to {POOL + 1}"
+        found.append(("store.connections", what, "Raise max_connections on the server."))
+    if skew > 5:
+        what = f"the server's clock differs from this machine's by {skew:.0f} s"
+        found.append(("store.clock", what, "Let both follow the same time server: job times and receipts would disagree."))
+    return found

@@ -1,0 +1,284 @@
+"""The job table, on a file and on a server: nothing is lost, nothing is doubled, pools cap, lanes share."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.services import schema_url, shared_server
+
+from kfm.clock import SystemClock
+from kfm.errors import Fenced, UsageError
+from kfm.model.job import Input, Request, backoff_ms
+from kfm.store.jobs import envelope_of
+
+
+def open_at(where: Any) -> Any:
+    if isinstance(where, str):
+        from kfm.store.postgres import PostgresStore
+
+        return PostgresStore(where, SystemClock())
+    from kfm.store.sqlite import SqliteStore
+
+    return SqliteStore(where, SystemClock())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return schema_url(shared_server()) if request.param == "postgres" else tmp_path / "ledger" / "s.sqlite"
+
+
+@pytest.fixture
+def store(where: Any) -> Iterator[Any]:
+    found = open_at(where)
+    yield found
+    found.close()
+
+
+def ask(store: Any, job_type: str = "t", **more: Any) -> Any:
+    return store.transaction(lambda tx: tx.jobs.submit(Request(job_type=job_type, **more)))
+
+
+def join(store: Any, name: str, seconds: float = 15) -> Any:
+    return store.transaction(lambda tx: tx.leases.take(f"worker/{name}", name, seconds))
+
+
+def claim(store: Any, token: Any, limit: int = 10, pools: tuple[str, ...] = ()) -> list[Any]:
+    found: list[Any] = store.transaction(lambda tx: tx.jobs.claim(token, limit, pools))
+    return found
+
+
+def look(store: Any, job: Any) -> Any:
+    return store.read(lambda tx: tx.jobs.of(job.job_id))
+
+
+def test_the_same_envelope_twice_is_one_job(store: Any) -> None:
+    first, second = ask(store, dataset_id="d"), ask(store, dataset_id="d")
+    assert first.job_id == second.job_id
+    assert ask(store, dataset_id="d", parameters={"a": 1}).job_id != first.job_id
+    assert ask(store, dataset_id="d", win="2026-01-01/2026-01-02").job_id != first.job_id
+    assert len(store.read(lambda tx: tx.jobs.listing())) == 3
+
+
+def test_a_job_asked_for_while_it_runs_runs_once_more(store: Any) -> None:
+    job, worker = ask(store), join(store, "a")
+    assert [j.job_id for j in claim(store, worker)] == [job.job_id]
+    ask(store)
+    ask(store)
+    assert look(store, job).again == 1
+    assert store.transaction(lambda tx: tx.jobs.finish(worker, job, "succeeded"))
+    assert look(store, job).state == "queued"
+    assert len(claim(store, worker)) == 1
+    store.transaction(lambda tx: tx.jobs.finish(worker, job, "succeeded"))
+    assert look(store, job).state == "ended"
+
+
+def test_an_ended_job_opens_its_next_generation_unless_it_was_wanted_once(store: Any) -> None:
+    job, worker = ask(store), join(store, "a")
+    claim(store, worker)
+    store.transaction(lambda tx: tx.jobs.finish(worker, job, "succeeded"))
+    assert ask(store, once=True).state == "ended"
+    assert (ask(store).generation, look(store, job).state) == (2, "queued")
+
+
+def test_a_job_is_put_with_the_writes_of_its_caller_or_not_at_all(store: Any) -> None:
+    def fails(tx: Any) -> None:
+        tx.jobs.submit(Request(job_type="t"))
+        raise ValueError("as asked")
+
+    with pytest.raises(ValueError, match="as asked"):
+        store.transaction(fails)
+    assert store.read(lambda tx: tx.jobs.listing()) == []
+
+
+def test_two_workers_share_jobs_without_taking_one_twice(where: Any, store: Any) -> None:
+    for n in range(200):
+        ask(store, event=str(n))
+    taken: list[str] = []
+
+    def work(name: str) -> None:
+        own = open_at(where)
+        worker = join(own, name)
+        while jobs := claim(own, worker, 7):
+            taken.extend(j.job_id for j in jobs)
+            own.transaction(lambda tx, jobs=jobs: [tx.jobs.finish(worker, j, "succeeded") for j in jobs])
+        own.close()
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == len(set(taken)) == 200
+
+
+def test_a_pool_is_never_fuller_than_its_slots(where: Any, store: Any) -> None:
+    store.transaction(lambda tx: tx.jobs.configure_pools({"narrow": 2}))
+    for n in range(20):
+        ask(store, event=str(n), pool="narrow")
+    seen: list[int] = []
+
+    def work(name: str) -> None:
+        own = open_at(where)
+        worker = join(own, name)
+        for _ in range(4000):
+            jobs = claim(own, worker, 5)
+            if own.read(lambda tx: tx.jobs.ended()) == {"succeeded": 20}:
+                break
+            seen.append(len(own.read(lambda tx: tx.jobs.listing(state="running"))))
+            for job in jobs:
+                own.transaction(lambda tx, job=job: tx.jobs.finish(worker, job, "succeeded"))
+        own.close()
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(seen) == 2
+    assert store.read(lambda tx: tx.jobs.ended()) == {"succeeded": 20}
+
+
+def test_many_jobs_of_one_dataset_do_not_keep_another_waiting(store: Any) -> None:
+    for n in range(50):
+        ask(store, dataset_id="big", event=str(n))
+    ask(store, dataset_id="small")
+    worker = join(store, "a")
+    assert "small" in [j.dataset_id for j in claim(store, worker, 2)]
+
+
+def test_a_higher_priority_comes_first_and_a_later_time_later(store: Any) -> None:
+    ask(store, event="plain")
+    ask(store, event="urgent", priority=5)
+    later = ask(store, event="later", not_before=int(time.time() * 1000) + 60_000)
+    worker = join(store, "a")
+    assert [envelope.priority for envelope in claim(store, worker)] == [5, 0]
+    assert look(store, later).state == "queued"
+    assert store.read(lambda tx: tx.jobs.next_at()) == later.not_before
+    store.transaction(lambda tx: tx.jobs.retry(later.job_id))
+    assert [j.job_id for j in claim(store, worker)] == [later.job_id]
+
+
+def test_a_failure_waits_longer_each_time_and_is_put_aside_in_the_end(store: Any) -> None:
+    job, worker = ask(store, max_attempts=3), join(store, "a")
+    waits = []
+    for _ in range(3):
+        (taken,) = claim(store, worker)
+        assert store.transaction(lambda tx, taken=taken: tx.jobs.fail(worker, taken, "it broke"))
+        found = look(store, job)
+        waits.append(found.not_before - int(time.time() * 1000))
+        store.transaction(lambda tx: tx.jobs.retry(job.job_id)) if found.state == "queued" else None
+    assert 0 < waits[0] < waits[1]
+    assert (look(store, job).state, look(store, job).outcome, look(store, job).error) == ("ended", "dead", "it broke")
+    assert store.transaction(lambda tx: tx.jobs.retry(job.job_id)).attempts == 0
+    assert [backoff_ms("x", n) <= 375_000 for n in range(1, 40)] == [True] * 39
+
+
+def test_what_a_worker_without_its_lease_says_is_not_written(store: Any) -> None:
+    job, old = ask(store), join(store, "a", 0.01)
+    time.sleep(0.05)
+    new = join(store, "a")
+    assert new.number == old.number + 1
+    with pytest.raises(Fenced):
+        claim(store, old)
+    (taken,) = claim(store, new)
+    assert not store.transaction(lambda tx: tx.jobs.finish(old, taken, "succeeded"))
+    assert not store.transaction(lambda tx: tx.jobs.fail(old, taken, "no"))
+    assert look(store, job).state == "running"
+    assert store.transaction(lambda tx: tx.jobs.finish(new, taken, "succeeded"))
+
+
+def test_the_jobs_of_a_worker_that_is_gone_wait_again(store: Any) -> None:
+    job, gone = ask(store), join(store, "gone", 0.3)
+    claim(store, gone)
+    assert not store.read(lambda tx: tx.jobs.lost())
+    time.sleep(0.5)
+    assert store.read(lambda tx: tx.jobs.lost())
+    assert store.transaction(lambda tx: tx.jobs.reap()) == 1
+    assert (look(store, job).state, look(store, job).losses, look(store, job).attempts) == ("queued", 1, 0)
+
+
+def test_a_job_that_kills_every_worker_is_put_aside(store: Any) -> None:
+    job = ask(store, max_attempts=1)
+    for n in range(3):
+        claim(store, join(store, f"w{n}", 0.01))
+        time.sleep(0.05)
+        store.transaction(lambda tx: tx.jobs.reap())
+    assert (look(store, job).state, look(store, job).outcome) == ("ended", "dead")
+
+
+def test_a_waiting_job_can_be_cancelled_and_a_running_one_is_told(store: Any) -> None:
+    waiting, running, worker = ask(store, event="1"), ask(store, event="2", priority=1), join(store, "a")
+    claim(store, worker, 1)
+    assert store.transaction(lambda tx: tx.jobs.cancel(waiting.job_id)).outcome == "cancelled"
+    assert store.transaction(lambda tx: tx.jobs.cancel(running.job_id)).cancel == 1
+    assert store.read(lambda tx: tx.jobs.cancelling(worker)) == {running.job_id}
+    with pytest.raises(UsageError):
+        store.transaction(lambda tx: tx.jobs.cancel("nothing"))
+
+
+def test_what_is_switched_off_is_not_taken(store: Any) -> None:
+    ask(store, dataset_id="d")
+    worker = join(store, "a")
+    for name in ("d", "t"):
+        store.transaction(lambda tx, name=name: tx.jobs.switch_off(name, "why", "user:me"))
+        assert claim(store, worker) == []
+        assert store.transaction(lambda tx, name=name: tx.jobs.switch_on(name))
+    assert len(claim(store, worker)) == 1
+
+
+def test_a_paused_pool_starts_nothing(store: Any) -> None:
+    ask(store)
+    worker = join(store, "a")
+    store.transaction(lambda tx: tx.jobs.pause_pool("default", "maintenance"))
+    assert claim(store, worker) == []
+    store.transaction(lambda tx: tx.jobs.pause_pool("default", ""))
+    assert len(claim(store, worker)) == 1
+
+
+def test_what_is_given_back_costs_no_attempt(store: Any) -> None:
+    job, worker = ask(store), join(store, "a")
+    taken = claim(store, worker)
+    store.transaction(lambda tx: tx.jobs.release(worker, taken))
+    assert (look(store, job).state, look(store, job).attempts, look(store, job).owner) == ("queued", 0, None)
+
+
+def test_an_effect_is_counted_each_time_it_is_written(store: Any) -> None:
+    for _ in range(2):
+        store.transaction(lambda tx: tx.jobs.effect("k", "j", ""))
+    assert store.read(lambda tx: tx.jobs.effects()) == (1, 2)
+
+
+def test_a_put_rings_the_bell_of_a_worker_that_rests(where: Any, store: Any) -> None:
+    import select
+
+    bell = store.bell()
+    other = open_at(where)
+    bell.drain()
+    ask(other)
+    assert select.select([bell], [], [], 10)[0], "nobody rang"
+    bell.drain()
+    assert not select.select([bell], [], [], 0.2)[0]
+    bell.close()
+    other.close()
+
+
+def test_the_envelope_has_the_documented_fields(store: Any) -> None:
+    job = ask(store, dataset_id="d", parameters={"target_zone": "Processed"}, requested_by="user:ann")
+    found = envelope_of(job)
+    assert found.inputs == (Input(kind="dataset", id="kfm://dataset/d"),)
+    assert (found.requested_by, found.parameters, found.trace.parent_run_id) == ("user:ann", {"target_zone": "Processed"}, None)
+    assert len(found.trace.correlation_id) == 36
+    with pytest.raises(UsageError, match="never a path"):
+        ask(store, inputs=(Input(kind="file", id="./x.csv"),))
+
+
+def test_depths_tell_what_waits_and_what_runs(store: Any) -> None:
+    for n in range(3):
+        ask(store, event=str(n))
+    ask(store, event="later", not_before=int(time.time() * 1000) + 60_000)
+    claim(store, join(store, "a"), 1)
+    found = {(d["pool"], d["state"]): (d["jobs"], d["later"]) for d in store.read(lambda tx: tx.jobs.depths())}
+    assert found == {("default", "queued"): (3, 1), ("default", "running"): (1, 0)}
