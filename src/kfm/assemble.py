@@ -8,14 +8,16 @@ import msgspec
 
 from kfm import canonical
 from kfm.catalog.base import prov_path
-from kfm.channel import version_kept_out, withdrawn_by
+from kfm.channel import version_kept_out, withdrawn_by, withdrawn_parts
 from kfm.claim import keep_head_key
 from kfm.clock import rfc3339
+from kfm.closing import end_parts, follow_up
 from kfm.connectors.base import TransformResult
 from kfm.errors import Fenced, IntegrityError
 from kfm.judge import attested, catalog_reasons, described_candidate, evidence_of, judge
 from kfm.model import ids
 from kfm.model.ledger import Generation, LedgerRow, Token
+from kfm.model.staged import is_assembly
 from kfm.model.version import is_record
 from kfm.policy.base import Decision
 from kfm.proposal import needed, proposal_path, registry_digest
@@ -29,21 +31,25 @@ from kfm.world import Outcome, World
 from kfm.zones.base import hash_file, room
 
 if TYPE_CHECKING:
-    from kfm.update import Steps, _Update
+    from kfm.update import Steps, Update
 
-__all__ = ["assemble", "judge_candidate"]
+__all__ = ["assemble", "judge_candidate", "propose"]
 
 
-def assemble(work: "_Update", wal: Wal, result: TransformResult) -> "Steps":
+def assemble(work: "Update", wal: Wal, result: TransformResult) -> "Steps":
     """From a durable part to PROPOSED or REJECTED, under the lease of the dataset."""
-    world = work.world
     token = yield from _dataset_lease(work)
     wal.tokens = (work.token, token)
     head = _pin(work, wal)
     check_base(work.target, work.partial, head)
     yield "assemble pinned"
-    pin = wal.payload("pin")
-    tables = tables_of(work, wal, result, pin["base_version"], head.suppressed)
+    tables = tables_of(work, wal, result, wal.payload("pin")["base_version"], head.suppressed)
+    return (yield from propose(work, wal, tables, head))
+
+
+def propose(work: "Update", wal: Wal, tables: Tables, head: Generation) -> "Steps":
+    """The tables as a judged candidate with all its evidence, PROPOSED or REJECTED."""
+    world, pin = work.world, wal.payload("pin")
     candidate = _candidate(work, wal, tables, pin)
     row = msgspec.structs.replace(
         wal.run,
@@ -63,7 +69,7 @@ def assemble(work: "_Update", wal: Wal, result: TransformResult) -> "Steps":
     return _propose(work, wal, candidate, verdicts, tables)
 
 
-def _dataset_lease(work: "_Update") -> Generator[str, None, Token]:
+def _dataset_lease(work: "Update") -> Generator[str, None, Token]:
     world, target = work.world, work.target
 
     def take(tx: Any) -> Token | None:
@@ -81,7 +87,7 @@ def _dataset_lease(work: "_Update") -> Generator[str, None, Token]:
     return token
 
 
-def _pin(work: "_Update", wal: Wal) -> Generation:
+def _pin(work: "Update", wal: Wal) -> Generation:
     """The PLAN of assemble: which generation and which parts, once and for all attempts of this run."""
     world, target = work.world, work.target
     channel = world.channel(target.dataset_id)
@@ -111,7 +117,7 @@ def _pin(work: "_Update", wal: Wal) -> Generation:
     return pinned
 
 
-def _candidate(work: "_Update", wal: Wal, tables: Tables, pin: Mapping[str, Any]) -> dict[str, Any]:
+def _candidate(work: "Update", wal: Wal, tables: Tables, pin: Mapping[str, Any]) -> dict[str, Any]:
     target, release = work.target, work.target.entry.release
     return {
         "run_id": wal.run.run_id,
@@ -131,7 +137,7 @@ def _candidate(work: "_Update", wal: Wal, tables: Tables, pin: Mapping[str, Any]
     }
 
 
-def _write_candidate(work: "_Update", row: LedgerRow, candidate: dict[str, Any]) -> dict[str, str]:
+def _write_candidate(work: "Update", row: LedgerRow, candidate: dict[str, Any]) -> dict[str, str]:
     """candidate.json, the records of the version and the PROV of the run; returns path below the proposal -> digest."""
     world, entry = work.world, work.target.entry
     files = version_records(world, entry, candidate, msgspec.json.decode(row.source_metadata))
@@ -147,7 +153,7 @@ def _write_candidate(work: "_Update", row: LedgerRow, candidate: dict[str, Any])
     return {name: ids.digest(content) for name, content in files.items()}
 
 
-def _leaks(work: "_Update", tables: Tables, candidate: Mapping[str, Any], head: Generation) -> list[dict[str, str]] | None:
+def _leaks(work: "Update", tables: Tables, candidate: Mapping[str, Any], head: Generation) -> list[dict[str, str]] | None:
     """What withheld values do to public bytes; None when nothing is withheld, or nothing is released."""
     world, target, captured = work.world, work.target, work.captured
     if not work.private or tables.released is None or captured is None:
@@ -215,7 +221,7 @@ def _facts_of(target: Any, result: TransformResult, artifacts: Mapping[str, Any]
     }
 
 
-def _plain_files(work: "_Update", scratch: Path) -> list[Path]:
+def _plain_files(work: "Update", scratch: Path) -> list[Path]:
     """The captured files as they came."""
     from kfm.capture import captured_file
 
@@ -265,7 +271,7 @@ def judge_candidate(
         candidate,
         found=found,
         before=before,
-        suppressed=withdrawn_by(head, row, candidate["version_id"]),
+        suppressed=withdrawn_by(head, row, candidate["version_id"]) or withdrawn_parts(world.data, head, row),
         leak=leak,
         catalog=catalog,
         attestation=signed,
@@ -281,7 +287,7 @@ def judge_candidate(
     return judge(world, evidence, candidate, approvals, heard)
 
 
-def _judgement(work: "_Update", candidate: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> dict[str, Any]:
+def _judgement(work: "Update", candidate: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> dict[str, Any]:
     """What the journal and the run's records say of the judgement."""
     target = work.target
     business = [target.dataset_id, target.partition, target.win]
@@ -299,7 +305,7 @@ def _judgement(work: "_Update", candidate: Mapping[str, Any], verdicts: list[dic
 
 
 def _write_proposal(
-    work: "_Update",
+    work: "Update",
     wal: Wal,
     row: LedgerRow,
     candidate: Mapping[str, Any],
@@ -334,7 +340,7 @@ def _write_proposal(
     return ids.digest(content)
 
 
-def _propose(work: "_Update", wal: Wal, candidate: dict[str, Any], verdicts: list[dict[str, Any]], tables: Tables) -> Outcome:
+def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list[dict[str, Any]], tables: Tables) -> Outcome:
     """PROPOSED (with its promote job when no person is asked) or REJECTED; ack; both leases free: one transaction."""
     world, target = work.world, work.target
     channel = world.channel(target.dataset_id)
@@ -357,7 +363,7 @@ def _propose(work: "_Update", wal: Wal, candidate: dict[str, Any], verdicts: lis
                 ended_at=now,
                 **facts,
             )
-            tx.jobs.requeue(target.dataset_id, target.partition, target.win)
+            work.requeue(tx)
             tx.leases.release(*wal.tokens)
             return row, ""
         again = _nothing_new(tx, head, wal.run, candidate)
@@ -365,6 +371,7 @@ def _propose(work: "_Update", wal: Wal, candidate: dict[str, Any], verdicts: lis
             row = tx.runs.move(wal.run.run_id, "CLAIMED", state="NOOP", reason=again[0], ended_at=now, **facts)
             if again[1] and work.captured is not None:
                 keep_head_key(tx, target, work.captured, str(head.version_id), now)
+            end_parts(tx, world.data, row, state="NOOP", reason=again[0], known=again[1])
         elif reasons:
             row = tx.runs.move(
                 wal.run.run_id, "CLAIMED", state="REJECTED", reason="; ".join(dict.fromkeys(r["code"] for r in reasons)), ended_at=now,
@@ -372,7 +379,9 @@ def _propose(work: "_Update", wal: Wal, candidate: dict[str, Any], verdicts: lis
             )  # fmt: skip
         else:
             row = tx.runs.move(wal.run.run_id, "CLAIMED", state="PROPOSED", promo=int(not waits and not world.propose_only), **facts)
-        tx.jobs.ack(target.dataset_id, target.partition, target.win)
+            if not row.promo:
+                follow_up(tx, world, target.dataset_id, row.run_id, derived=False)
+        work.ack(tx)
         tx.leases.release(*wal.tokens)
         return row, again[0] if again else ""
 
@@ -398,12 +407,14 @@ def _nothing_new(tx: Any, head: Generation, run: LedgerRow, candidate: Mapping[s
     maker = tx.runs.maker(run.dataset_id, head.version_id, run.spec_hash) if head.version_id else None
     if maker is None:  # never official under this spec: it wants evidence of its own
         return None
-    whole = not run.partition  # the content id of a partition says nothing about the others
+    whole = not run.partition and not (
+        is_assembly(run) and len(candidate["artifacts"]) > 1
+    )  # the content id of a partition says nothing about the others
     same = candidate["version_id"] == head.version_id or (whole and maker.content_id == candidate["content_id"])
     return ("re-encoded, 0 rows changed", True) if same else None
 
 
-def _told(work: "_Update", row: LedgerRow, verdicts: list[dict[str, Any]], tables: Tables, proposal: int, waits: int) -> Outcome:
+def _told(work: "Update", row: LedgerRow, verdicts: list[dict[str, Any]], tables: Tables, proposal: int, waits: int) -> Outcome:
     """Say how it went; a proposal goes on to promote or waits for people, everything else ends here."""
     from kfm.receipts import finish
 

@@ -1,6 +1,7 @@
 """The channel of a dataset: signed, append-only generations; creating one is the only commit point."""
 
 import datetime as dt
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from kfm.errors import IntegrityError
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import Generation, LedgerRow
+from kfm.model.staged import Part, Pins, is_assembly, pins_path
 from kfm.zones.base import Zone
 
 __all__ = [
@@ -17,11 +19,13 @@ __all__ = [
     "Channel",
     "content_key",
     "kept_out",
+    "pinned_parts",
     "projected_generation",
     "version_kept_out",
     "whole_withdrawn",
     "withdrawn_by",
     "withdrawn_inside",
+    "withdrawn_parts",
 ]
 
 _MOST_WINDOWS = 256  # an older window is unknown, never unchanged
@@ -94,6 +98,13 @@ class Channel:
         contents, held, suppressed = dict(before.contents), dict(before.held), dict(before.suppressed)
         if found.kind == "promote" and run is None:
             contents = {}  # made by a run this store does not know: unknown, never unchanged
+        elif found.kind == "promote" and run is not None and is_assembly(run):
+            parts = pinned_parts(self._zone, run)
+            contents = {} if parts is None else _with_parts(contents, parts)
+            if found.forced:
+                for part in parts or ():
+                    held.pop(_hold_key(content_key(part.partition, part.window), part.mark), None)
+                held.pop(str(found.version_id), None)
         elif found.kind == "promote" and run is not None:
             mark = f"{run.input_hash}:{run.transform_hash}:{run.spec_hash}"
             key = content_key(run.partition, run.win)
@@ -178,6 +189,22 @@ def withdrawn_by(head: Generation, run: LedgerRow, version_id: str) -> str | Non
     return whole_withdrawn(head, run.partition) or found or head.suppressed.get(version_id)
 
 
+def pinned_parts(zone: Zone, run: LedgerRow) -> tuple[Part, ...] | None:
+    """The parts an assembling run pinned, in their order; None when the list is not here, or not the one it pinned."""
+    path = pins_path(run.dataset_id, str(run.part))
+    raw = zone.read(path) if zone.exists(path) else b""
+    return msgspec.json.decode(raw, type=Pins).parts if ids.digest(raw) == run.part else None
+
+
+def withdrawn_parts(zone: Zone, head: Generation, run: LedgerRow) -> str | None:
+    """The generation that withdrew something an assembling run brings."""
+    if not is_assembly(run) or not head.suppressed:
+        return None
+    parts = pinned_parts(zone, run) or ()
+    out = (kept_out(head, p.partition, p.window, *p.mark.split(":")[:2]) for p in parts)
+    return next((found[1] for found in out if found is not None and found[0] == "suppressed"), None)
+
+
 def withdrawn_inside(head: Generation, target: Generation) -> str | None:
     """The generation that withdrew something `target` holds, None when all of it may be shown."""
     for key, mark in target.contents.items():
@@ -212,6 +239,21 @@ def _with(contents: dict[str, str], partition: str, win: str, mark: str) -> dict
     return kept
 
 
+def _with_parts(contents: dict[str, str], parts: tuple[Part, ...]) -> dict[str, str]:
+    """The marks as if each part had been committed on its own, partition by partition: no mark of one touches another's."""
+    by_partition: dict[str, dict[str, str]] = {}
+    for key, mark in contents.items():
+        by_partition.setdefault(key.partition("|")[0], {})[key] = mark
+    for part in parts:
+        by_partition[part.partition] = _with(by_partition.get(part.partition, {}), part.partition, part.window, part.mark)
+    return {key: mark for marks in by_partition.values() for key, mark in marks.items()}
+
+
+@lru_cache(2 * _MOST_WINDOWS)
+def _bounds(window: str) -> tuple[dt.datetime, ...]:
+    return tuple(dt.datetime.fromisoformat(t) for t in window.split("/"))
+
+
 def _touches(key: str, partition: str, win: str) -> bool:
     """Whether a commit for (partition, win) may have changed rows that the content under `key` brought."""
     theirs, _, window = key.partition("|")
@@ -219,7 +261,7 @@ def _touches(key: str, partition: str, win: str) -> bool:
         return False
     if not win or not window:
         return True
-    (since, until), (start, end) = ([dt.datetime.fromisoformat(t) for t in w.split("/")] for w in (win, window))
+    (since, until), (start, end) = _bounds(win), _bounds(window)
     return since < end and start < until
 
 

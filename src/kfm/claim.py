@@ -13,11 +13,12 @@ from kfm.errors import KfmError, StepFailed
 from kfm.model import ids
 from kfm.model.ledger import Generation, HeadKey, LedgerRow, NoopRow, Token
 from kfm.model.plan import Plan, plan_hash
+from kfm.model.staged import is_assembly
 from kfm.receipts import receipt_path
 from kfm.wal import Wal
 from kfm.world import Target, World
 
-__all__ = ["Decision", "approved", "claim", "failed_row", "is_noop", "keep_head_key"]
+__all__ = ["Decision", "approved", "claim", "close_runs", "denied_before", "failed_row", "is_noop", "keep_head_key", "keep_plan", "new_row"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def claim(
 ) -> Decision:
     """Settle? NOOP (acks)? resume? else close what is open and claim a new run. One transaction."""
     tx.leases.check(token)
-    mine = [r for r in tx.runs.open_runs(target.dataset_id, target.partition) if r.win == target.win]
+    mine = _unfinished(tx, target)
     for row in mine:
         if row.intent is not None:
             return Decision(kind="settle", row=row)
@@ -63,8 +64,17 @@ def claim(
         )
     if captured.replayed:
         return Decision(kind="look_again", forced=forced)
-    _close(tx, world, mine, "another input, spec or base came first" if not forced else "closed by --force")
+    close_runs(tx, world, mine, "another input, spec or base came first" if not forced else "closed by --force")
     return _new_run(tx, world, target, captured, plan, toolchain, run_id, head, forced)
+
+
+def _unfinished(tx: Any, target: Target) -> list[LedgerRow]:
+    """Open runs of this partition and window, parts of it that wait to be assembled, and whatever may be assembling them."""
+    opened = tx.runs.open_runs(target.dataset_id)
+    own = [r for r in opened if (r.partition, r.win) == (target.partition, target.win) and not is_assembly(r)]
+    parts = tx.runs.staged(target.dataset_id, target.partition, target.win)
+    backfills = {r.backfill for r in parts}
+    return [*own, *parts, *(r for r in opened if is_assembly(r) and r.backfill in backfills)]
 
 
 def is_noop(
@@ -88,17 +98,22 @@ def is_noop(
             return "already proposed, waits for a person", f"proposal {number}", 7
         tx.runs.move(waiting.run_id, "PROPOSED", promo=1)
         return "already proposed", f"proposal {number}", 0
-    rejected = next(
-        (
-            r
-            for r in reversed(tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash))
-            if r.state == "REJECTED" and r.win == target.win and r.base_version == head.version_id and not _may_have_passed(r.reason)
-        ),
-        None,
-    )
+    rejected = denied_before(tx, target, captured.input_hash, head)
     if rejected is not None:
         return f"already denied: {rejected.reason}", f"run {rejected.run_id}", 3
+    same_part = (captured.input_hash, target.spec_hash, target.staged)
+    kept = [r for r in mine if r.state == "STAGED" and (r.input_hash, r.spec_hash, r.backfill) == same_part]
+    if target.staged and kept:
+        mine[:] = [r for r in mine if r not in kept and not is_assembly(r)]
+        return "already staged", f"run {kept[-1].run_id}", 0
     return None
+
+
+def denied_before(tx: Any, target: Target, input_hash: str, head: Generation) -> LedgerRow | None:
+    """The run that was denied with this input, under this spec, on this base."""
+    rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, input_hash)
+    fitting = [r for r in rows if r.state == "REJECTED" and r.win == target.win and r.base_version == head.version_id]
+    return next((r for r in reversed(fitting) if not _may_have_passed(r.reason)), None)
 
 
 _PASSING = ("root.", "attestation.", "policy.", "labels.grant", "proposal.", "receipts.", "catalog.", "integrity.", "approval.void")
@@ -142,10 +157,12 @@ def _resumable(row: LedgerRow, target: Target, captured: Captured, head: Generat
         head.version_id,
         toolchain,
     )
-    return row.state == "CLAIMED" and same and row.pinned in (None, head.generation) and bool(row.forced or not forced)
+    asked = bool(row.forced or not forced) and row.backfill == target.staged
+    return row.state == "CLAIMED" and same and row.pinned in (None, head.generation) and asked
 
 
-def _close(tx: Any, world: World, rows: list[LedgerRow], why: str) -> None:
+def close_runs(tx: Any, world: World, rows: list[LedgerRow], why: str) -> None:
+    """The runs end SUPERSEDED; parts of an assembling one stay as they are."""
     for row in rows:
         tx.runs.move(row.run_id, row.state, state="SUPERSEDED", promo=0, reason=why, ended_at=rfc3339(world.clock.now()))
 
@@ -162,7 +179,7 @@ def _ack_noop(
     run_id: str,
 ) -> Decision:
     now = rfc3339(world.clock.now())
-    _close(tx, world, mine, "upstream went back to what is official")
+    close_runs(tx, world, mine, "upstream went back to what is official")
     reason, names, code = noop
     tx.runs.put_noop(
         NoopRow(
@@ -205,8 +222,7 @@ def keep_head_key(tx: Any, target: Target, captured: Captured, version_id: str, 
 def _new_run(
     tx: Any, world: World, target: Target, captured: Captured, plan: Plan, toolchain: str, run_id: str, head: Generation, forced: int
 ) -> Decision:
-    hashed = plan_hash(plan)
-    _check_plan(tx, plan, hashed, captured.input_hash, head.version_id)
+    hashed = keep_plan(tx, plan, captured.input_hash, head.version_id)
     row = new_row(tx, world, target, captured, toolchain, run_id, head, forced)
     tx.runs.insert(row)
     wal = Wal(world.store, world.clock, row)
@@ -233,8 +249,9 @@ def _new_run(
     return Decision(kind="new", row=row, wal=wal, head=head, forced=forced)
 
 
-def _check_plan(tx: Any, plan: Plan, hashed: str, input_hash: str, base_version: str | None) -> None:
-    """A changed plan for the same inputs needs a version bump; the difference is shown."""
+def keep_plan(tx: Any, plan: Plan, input_hash: str, base_version: str | None) -> str:
+    """The hash of a plan, which is remembered: a changed one for the same inputs needs a version bump; the difference is shown."""
+    hashed = plan_hash(plan)
     identity = ids.spec_hash([plan.updater_id, plan.updater_version, plan.spec_hash, input_hash, base_version])
     text = canonical.dumps(msgspec.to_builtins(plan)).decode()
     known = tx.runs.plan(identity)
@@ -248,6 +265,7 @@ def _check_plan(tx: Any, plan: Plan, hashed: str, input_hash: str, base_version:
             expected=f"plan {known[0][:12]} for {plan.updater_id} {plan.updater_version}",
             remedy="Raise `pipeline_version` in the registry.",
         )
+    return hashed
 
 
 def new_row(
@@ -285,6 +303,7 @@ def new_row(
         trigger_type=target.trigger,
         base_version=head.version_id,
         base_generation=head.generation,
+        backfill=target.staged,
     )
 
 

@@ -3,11 +3,48 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kfm.channel import pinned_parts
+from kfm.errors import IntegrityError
 from kfm.model import ids
+from kfm.model.job import Request, Trace
+from kfm.model.ledger import LedgerRow, head_key_of
+from kfm.model.staged import is_assembly
 from kfm.runlog import RunLog
 from kfm.world import World
+from kfm.zones.base import Zone
 
-__all__ = ["close_log", "idempotency_state"]
+__all__ = ["close_log", "end_parts", "follow_up", "idempotency_state"]
+
+_DERIVED = {"tiles": "transform.build_tiles", "search": "index.build_embeddings"}
+
+
+def follow_up(tx: Any, world: World, dataset_id: str, run_id: str | None, *, derived: bool = True) -> None:
+    """What a new version asks for: to be judged by every gate, and what its registry entry wants made from it. Asked twice it is one job."""
+    entry = world.registry(dataset_id) if world.follows else None
+    if entry is None:
+        return
+    trace = Trace(parent_run_id=run_id, correlation_id=str(world.marks.get("correlation_id", "")))
+    for job_type in ("validate.qa_dataset", *(_DERIVED[name] for name in entry.derive if derived)):
+        tx.jobs.submit(Request(job_type=job_type, dataset_id=dataset_id, trace=trace, reason="follows a new version"))
+
+
+def end_parts(tx: Any, zone: Zone, row: LedgerRow, *, state: str, reason: str = "", known: bool = True) -> None:
+    """The parts of an assembling run end with it, in the transaction that ends it; `known`: what is official is what upstream said."""
+    if not is_assembly(row):
+        return
+    parts = pinned_parts(zone, row)
+    if parts is None:
+        raise IntegrityError(
+            f"The list of parts that run {row.run_id} assembled is missing or damaged.",
+            expected=str(row.part),
+            remedy="Restore data/work from a backup, then run `kfm resume`.",
+        )
+    told = {"state": state, "reason": reason, "version_id": row.version_id, "version_digest": row.version_digest}
+    for part in parts:
+        moved = tx.runs.move(part.run_id, "STAGED", **told)
+        if known:
+            before = tx.index.head_key(moved.dataset_id, moved.partition, moved.win)
+            tx.index.put_head_key(head_key_of(moved, moved.timestamp, before))
 
 
 def close_log(

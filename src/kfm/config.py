@@ -1,13 +1,16 @@
 """Configuration: three files, each one struct, YAML or JSON; unknown keys are refused with their path."""
 
-from collections.abc import Mapping
+import datetime as dt
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from kfm import canonical
-from kfm.errors import UsageError
+from kfm.errors import KfmError, UsageError
 from kfm.fetch.url import expand_url, find_inline_secret, is_reference, names_a_secret
 from kfm.model.dataset import DatasetEntry, UpdaterConfig, WorkspaceConfig
 from kfm.model.ids import check_dataset_id
@@ -15,16 +18,24 @@ from kfm.model.kinds import KINDS
 from kfm.model.window import seconds
 from kfm.secrets import looks_like_a_credential
 
+if TYPE_CHECKING:
+    from kfm.schedule.cadence import Timetable
+
 __all__ = [
     "change_entry",
     "entry_path",
     "find_workspace",
+    "implicit_schedule",
     "load_dataset",
     "load_mapping",
+    "load_schedule",
     "load_updater",
     "load_workspace",
     "parse",
+    "planned",
+    "planned_by",
     "registered",
+    "schedule_files",
 ]
 
 T = TypeVar("T")
@@ -76,17 +87,33 @@ def _yaml(raw: bytes, name: str) -> Any:
 
 
 def _load(path: Path, kind: type[T], what: str) -> T:
+    return _decoded(_read(path, what), path.name, kind, what)
+
+
+def _read(path: Path, what: str) -> bytes:
     try:
-        raw = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise UsageError(f"{path.name} does not exist.", expected=what, remedy="Check the path.") from error
     except OSError as error:
         raise UsageError(
             f"{path.name} cannot be read: {error.strerror}.", expected=what, remedy="Check the path and its permissions."
         ) from error
-    plain = parse(raw, path.name)
-    _refuse_secrets(plain, path.name, "$")
-    return _convert(plain, kind, path.name, what)
+
+
+def _decoded(raw: bytes, name: str, kind: type[T], what: str) -> T:
+    plain = _undated(parse(raw, name))
+    _refuse_secrets(plain, name, "$")
+    return _convert(plain, kind, name, what)
+
+
+def _undated(value: Any) -> Any:
+    """`value` with the dates that YAML sees in bare text as text again."""
+    if isinstance(value, dict):
+        return {key: _undated(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_undated(inner) for inner in value]
+    return value.isoformat() if isinstance(value, dt.date) else value
 
 
 def _refuse_secrets(value: Any, name: str, path: str) -> None:
@@ -109,7 +136,12 @@ def _convert(plain: Any, kind: type[T], name: str, what: str) -> T:
     try:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{name}: {error}.", expected=what, remedy="Correct that key; unknown keys are not ignored.") from error
+        import difflib
+
+        odd = re.search(r"unknown field `([^`]+)`", str(error))
+        near = difflib.get_close_matches(odd[1], getattr(kind, "__struct_fields__", ()), 1) if odd else []
+        hint = f" Did you mean `{near[0]}`?" if near else ""
+        raise UsageError(f"{name}: {error}.", expected=what, remedy=f"Correct that key; unknown keys are not ignored.{hint}") from error
 
 
 def load_workspace(path: Path) -> WorkspaceConfig:
@@ -137,10 +169,16 @@ def load_dataset(workspace: Path, dataset_id: str) -> DatasetEntry | None:
     for suffix in (".yml", ".yaml", ".json"):
         path = workspace / "data" / "registry" / f"{dataset_id}{suffix}"
         if path.is_file():
-            entry = _with_format(_load(path, DatasetEntry, "a registry entry"))
+            entry = _entry(_read(path, "a registry entry"), path.name)
             _check_entry(entry, dataset_id, path.name)
             return entry
     return None
+
+
+@lru_cache(256)
+def _entry(raw: bytes, name: str) -> DatasetEntry:
+    """Asked for many times in every run: a frozen record of these very bytes."""
+    return _with_format(_decoded(raw, name, DatasetEntry, "a registry entry"))
 
 
 def _with_format(entry: DatasetEntry) -> DatasetEntry:
@@ -174,24 +212,67 @@ def _check_kind(entry: DatasetEntry, name: str) -> None:
 
 def _check_cadence(entry: DatasetEntry, name: str) -> None:
     """A cadence that says something, and that no upstream could mind."""
-    cadence, words = entry.cadence, ("real-time", "daily", "weekly", "annual", "static")
-    live = cadence == "real-time"
-    if entry.interval is not None and not live:
-        raise UsageError(f"{name}: `interval` belongs to `cadence: real-time`.", expected="real-time, or no interval", remedy="Drop one.")
-    if cadence is None or cadence in words[1:] or len(cadence.split()) == 5:
+    if entry.interval is None and entry.cadence in (None, "daily", "weekly", "annual", "static"):
         return
-    text = (entry.interval or "2m") if live else cadence
+    from kfm.schedule.cadence import check_cadence
+
+    _named(name, lambda: check_cadence(entry.cadence, entry.interval))
+
+
+def _named(name: str, work: Callable[[], T]) -> T:
+    """`work`, its refusal beginning with the name of the file."""
     try:
-        length = seconds(text)
+        return work()
     except UsageError as error:
-        expected = f"{', '.join(words)}, a length such as 24h, or a cron line of five fields"
-        raise UsageError(f"{name}: cadence is {cadence!r}.", expected=expected, remedy="Correct it.") from error
-    if length < 60 or (live and length > 300):
-        raise UsageError(
-            f"{name}: upstream would be asked every {text}.",
-            expected="real-time asks every 1m to 5m; no other cadence asks more often than that",
-            remedy="Choose a longer interval: what changes faster should send an event.",
-        )
+        raise UsageError(f"{name}: {error.happened}", expected=error.expected, remedy=error.remedy) from error
+
+
+def schedule_files(workspace: Path, kind: str = "schedules") -> list[Path]:
+    """The files below `pipelines/orchestration/<kind>`."""
+    folder = workspace / "pipelines" / "orchestration" / kind
+    return sorted(p for p in folder.glob("*") if p.suffix in (".yml", ".yaml", ".json")) if folder.is_dir() else []
+
+
+def load_schedule(workspace: Path, path: Path, mark: Callable[[str], str] = lambda dataset_id: "") -> "Timetable":
+    """One schedule with what the registry says filled in. `mark` names the spec of a static dataset."""
+    import difflib
+
+    from kfm.model.schedule import Schedule
+    from kfm.schedule.cadence import resolve
+
+    schedule = _load(path, Schedule, "a schedule, as pipelines/orchestration/README.md has it")
+    entry = load_dataset(workspace, schedule.dataset) if schedule.dataset else None
+    if schedule.dataset and entry is None:
+        known = difflib.get_close_matches(schedule.dataset, registered(workspace), 1)
+        remedy = f"Did you mean `{known[0]}`?" if known else "Register it, or remove the schedule."
+        raise UsageError(f"{path.name}: there is no dataset {schedule.dataset}.", expected="a registered dataset", remedy=remedy)
+    static = schedule.dataset and "static" in (schedule.cadence, entry and not schedule.cadence and entry.cadence)
+    return _named(path.name, lambda: resolve(path.stem, schedule, entry, mark(schedule.dataset) if static and schedule.dataset else ""))
+
+
+def implicit_schedule(entry: DatasetEntry, mark: Callable[[str], str] = lambda dataset_id: "") -> "Timetable":
+    """What the registry alone says: the whole dataset, by its cadence."""
+    from dataclasses import replace
+
+    from kfm.model.schedule import Schedule
+    from kfm.schedule.cadence import resolve
+
+    spec = mark(entry.dataset_id) if entry.cadence == "static" else ""
+    return replace(resolve(entry.dataset_id, Schedule(dataset=entry.dataset_id), entry, spec), implicit=True)
+
+
+def planned_by(path: Path) -> set[str]:
+    """The dataset that a schedule or a backfill plan names, as far as it can be read."""
+    try:
+        plain = parse(path.read_bytes(), path.name)
+    except (KfmError, OSError):
+        return set()
+    return {str(plain["dataset"])} if isinstance(plain, dict) and "dataset" in plain else set()
+
+
+def planned(workspace: Path) -> set[str]:
+    """The datasets that a schedule or a backfill plan names."""
+    return set[str]().union(*map(planned_by, (*schedule_files(workspace), *schedule_files(workspace, "backfills"))))
 
 
 def load_mapping(path: Path) -> dict[str, Any]:

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 import msgspec
 
 from kfm.attest import check_attestation
+from kfm.channel import pinned_parts
 from kfm.errors import Denied, IntegrityError, KfmError
 from kfm.model.ledger import LedgerRow
+from kfm.model.staged import is_assembly, pins_path
 from kfm.model.version import ATTESTATION, is_record
 from kfm.proposal import load, proposal_path
 from kfm.raw import parse_checksums
@@ -53,7 +55,16 @@ def inputs_changed(world: World, row: LedgerRow) -> bool:
 
 
 def _capture_files(world: World, row: LedgerRow, wal: Wal) -> dict[str, str]:
-    folder = f"raw/{row.dataset_id}/captures/{(wal.payload('capture') or {}).get('capture_id')}"
+    if is_assembly(row):
+        found = {pins_path(row.dataset_id, str(row.part)): str(row.part)}
+        for part in pinned_parts(world.data, row) or ():
+            found |= _files_of_capture(world, row, part.capture_id)
+        return found
+    return _files_of_capture(world, row, (wal.payload("capture") or {}).get("capture_id"))
+
+
+def _files_of_capture(world: World, row: LedgerRow, capture_id: str | None) -> dict[str, str]:
+    folder = f"raw/{row.dataset_id}/captures/{capture_id}"
     if not world.data.exists(f"{folder}/checksums.sha256"):
         return {f"{folder}/checksums.sha256": ""}
     return {f"{folder}/{n}": d for n, d in parse_checksums(world.data.read(f"{folder}/checksums.sha256")).items()}

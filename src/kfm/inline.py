@@ -5,14 +5,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kfm.channel import projected_generation
-from kfm.errors import Fenced, KfmError, StepFailed
+from kfm.channel import pinned_parts, projected_generation
+from kfm.errors import Denied, Fenced, KfmError, StepFailed
 from kfm.model.ledger import LedgerRow
+from kfm.model.staged import is_assembly
+from kfm.receipts import JOB_TYPE
 from kfm.runfiles import pack_noops
 from kfm.update import Steps, update
 from kfm.world import Outcome, Target, World
 
-__all__ = ["Stopped", "drive", "promote_run", "resume_run", "run_target", "stop_run"]
+__all__ = ["Stopped", "check_switch", "drive", "promote_run", "resume_run", "run_target", "stop_run"]
 
 POLL_S = 0.02
 DISK_FLOOR = 1 << 20
@@ -62,22 +64,25 @@ class _Patience:
 
 
 def run_target(
-    world: World, target: Target, *, forced: bool = False, reason: str = "", wait_s: float = 60.0, replay: LedgerRow | None = None
-) -> Outcome:
-    """Bring `target` up to date. The outcome is the last thing that happened to it."""
+    world: World, target: Target, *, forced: bool = False, reason: str = "", wait_s: float = 60.0, replay: LedgerRow | None = None,
+    taken: bool = False,
+) -> Outcome:  # fmt: skip
+    """Bring `target` up to date. The outcome is the last thing that happened to it. `taken`: a worker has its job already."""
     if wait_s <= 0 and not world.store.read(lambda tx: tx.leases.is_free(target.partition_lease)):
         raise _held(target.partition_lease)
     _check_room(world)
+    check_switch(world, target.dataset_id)
     for zone in (world.data, world.root):
         zone.sweep()  # type: ignore[attr-defined]
     if world.store.read(lambda tx: tx.runs.damaged(target.dataset_id, limit=64)):
         _mend(world, target.dataset_id)
 
     def put() -> None:
-        world.store.transaction(lambda tx: tx.jobs.put(target.dataset_id, target.partition, target.win, forced=int(forced), reason=reason))
+        name, pool = target.dataset_id, target.entry.pool
+        world.store.transaction(lambda tx: tx.jobs.put(name, target.partition, target.win, forced=int(forced), reason=reason, pool=pool))
 
     job = world.store.read(lambda tx: tx.jobs.get(target.dataset_id, target.partition, target.win))
-    if replay is None or job is None or job.state == "ended":  # an interrupted run has its job still: no need to ask twice
+    if job is None or job.state == "ended" or not (taken or replay):  # an interrupted run has its job still: no need to ask twice
         put()
     patience = _Patience(wait_s, target.partition_lease)
     last: Outcome | None = None
@@ -123,6 +128,17 @@ def stop_run(world: World, target: Target, until: frozenset[str], *, wait_s: flo
         if found is not None:
             return found
         patience()  # another run holds the lease
+
+
+def check_switch(world: World, dataset_id: str, job_type: str = JOB_TYPE) -> None:
+    """Raise `Denied` when a person has switched off the dataset or this type of job."""
+    off = world.store.read(lambda tx: [s for s in tx.jobs.switches() if s["name"] in (dataset_id, job_type)])
+    if off:
+        raise Denied(
+            f"{off[0]['name']} is switched off by {off[0]['by_whom']}: {off[0]['reason']}",
+            expected="it to be on",
+            remedy=f"`kfm switch on {off[0]['name']}` when that is settled.",
+        )
 
 
 def _check_room(world: World) -> None:
@@ -206,6 +222,19 @@ def _unfinished_business(world: World, dataset_id: str) -> bool:
     return found
 
 
+def _assemble_again(world: World, target: Target, row: LedgerRow, wait_s: float) -> Outcome:
+    from kfm.staged import assemble_staged  # backfills only
+
+    parts = pinned_parts(world.data, row) or ()
+    steps = assemble_staged(world, target, row.backfill, [p.run_id for p in parts])
+    found = drive(steps, _Patience(wait_s, row.dataset_id))
+    assert found is not None
+    made = world.store.read(lambda tx: tx.runs.get(found.run_id)) if found.state == "PROPOSED" and not found.exit_code else None
+    return promote_run(world, made, wait_s) if made is not None else found
+
+
 def resume_run(world: World, target: Target, row: LedgerRow, wait_s: float) -> Outcome:
-    """Go on with an unfinished run from its own capture, without asking upstream."""
+    """Go on with an unfinished run from its own capture, or from the parts it pinned, without asking upstream."""
+    if is_assembly(row):
+        return promote_run(world, row, wait_s) if row.state == "PROPOSED" else _assemble_again(world, target, row, wait_s)
     return run_target(world, target, wait_s=wait_s, replay=row if row.state == "CLAIMED" else None, forced=bool(row.forced))

@@ -10,13 +10,14 @@ from kfm.assemble import judge_candidate
 from kfm.channel import EMPTY, Channel
 from kfm.claim import approved
 from kfm.clock import rfc3339
-from kfm.closing import close_log, idempotency_state
+from kfm.closing import close_log, end_parts, follow_up, idempotency_state
 from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed
 from kfm.evidence import check_files, check_version_folder, inputs_changed
 from kfm.lineage.base import cypher, edges, openlineage, record_of
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import LedgerRow, Token, head_key_of
+from kfm.model.staged import is_assembly
 from kfm.model.version import is_record
 from kfm.operate import void
 from kfm.projection import deliver, project
@@ -231,7 +232,7 @@ class _Promote:
                 return "denied, its number must be taken"  # a frozen holder may still write it
             if changed:
                 self.row = self._end(tx, row, "SUPERSEDED", "the registry entry or an input changed after it was proposed", now)
-                tx.jobs.put(row.dataset_id, row.partition, row.win)
+                _ask_again(tx, row)
                 return "ended: SUPERSEDED"
             if no:
                 self.row = self._end(tx, row, "REJECTED", self._why(no), now)
@@ -239,7 +240,7 @@ class _Promote:
             if row.intent is None:
                 if row.pinned != head.generation:
                     self.row = self._end(tx, row, "SUPERSEDED", f"base {row.pinned} is not the head {head.generation}", now)
-                    tx.jobs.put(row.dataset_id, row.partition, row.win)
+                    _ask_again(tx, row)
                     return "ended: SUPERSEDED"
                 if not approved(world, row):  # once, for this generation: an approval given for anything else does not count
                     self.row = tx.runs.move(row.run_id, "PROPOSED", promo=0)
@@ -365,15 +366,19 @@ class _Promote:
             changes = {"latency_ms": _latency(self.row, now), "freshness_minutes": self._freshness(now)}
             row = tx.runs.move(self.row.run_id, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now, **changes)
             if state == "COMMITTED":
-                tx.index.put_head_key(head_key_of(row, row.timestamp, tx.index.head_key(row.dataset_id, row.partition, row.win)))
+                end_parts(tx, world.data, row, state="COMMITTED")
+                if not is_assembly(row):
+                    before = tx.index.head_key(row.dataset_id, row.partition, row.win)
+                    tx.index.put_head_key(head_key_of(row, row.timestamp, before))
                 for other in tx.runs.open_runs(row.dataset_id):
                     if other.state == "PROPOSED" and other.intent is None and (other.pinned or 0) < head.generation:
                         tx.runs.move(
                             other.run_id, "PROPOSED", state="SUPERSEDED", promo=0, reason="its base is not the head any more", ended_at=now
                         )
-                        tx.jobs.put(other.dataset_id, other.partition, other.win)
+                        _ask_again(tx, other)
+                follow_up(tx, world, row.dataset_id, row.run_id)
             elif state == "SUPERSEDED":
-                tx.jobs.put(row.dataset_id, row.partition, row.win)
+                _ask_again(tx, row)
             tx.leases.release(self.token)
             found: LedgerRow = row
             return found
@@ -460,6 +465,12 @@ class _Promote:
             artifacts=len(judged.get("artifacts", {})),
             fields=fields,
         )
+
+
+def _ask_again(tx: Any, row: LedgerRow) -> None:
+    """A superseded run is triggered again; parts that were to be assembled stay STAGED, which asks for the next assemble."""
+    if not is_assembly(row):
+        tx.jobs.put(row.dataset_id, row.partition, row.win)
 
 
 def _latency(row: LedgerRow, now: str) -> int:

@@ -9,6 +9,7 @@ from kfm.clock import rfc3339
 from kfm.masking import masked
 from kfm.model import ids
 from kfm.model.receipt import Receipt, RunManifest, RunRecord, ValidationReport
+from kfm.model.staged import is_assembly
 from kfm.store.base import LedgerRow, WalRecord
 from kfm.wal import fold
 from kfm.world import World
@@ -17,7 +18,7 @@ __all__ = ["JOB_TYPE", "finish", "receipt_path", "run_files", "run_folder", "sea
 
 JOB_TYPE = "ingest.pull_source"
 _PUBLIC = ("prov.json",)  # of the files a receipt names, those that lie on the public side
-_STATUS = {"COMMITTED": "succeeded", "PROPOSED": "succeeded", "NOOP": "skipped", "SUPERSEDED": "skipped"}
+_STATUS = {"COMMITTED": "succeeded", "PROPOSED": "succeeded", "STAGED": "succeeded", "NOOP": "skipped", "SUPERSEDED": "skipped"}
 
 
 def pretty(value: Any) -> bytes:
@@ -75,6 +76,8 @@ def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[
         "spec": plan.get("spec"),
         "started_at": row.timestamp,
         "tool_versions": _tool_versions(world),
+        **({"backfill": row.backfill} if row.backfill else {}),
+        **({"parts": row.part} if is_assembly(row) else {}),
         **world.facts(),
         **world.marks,
     }

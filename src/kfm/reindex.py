@@ -1,6 +1,6 @@
 """reindex: the store rebuilt from the evidence files, in a new epoch that no process of the old one can write into."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -8,6 +8,7 @@ import msgspec
 from kfm import canonical
 from kfm.lineage.base import edges, record_of
 from kfm.model.ledger import Generation, LedgerRow, NoopRow, head_key_of
+from kfm.model.staged import Pins, is_assembly, pins_path
 from kfm.operate import void
 from kfm.projection import project
 from kfm.receipts import receipt_path
@@ -56,8 +57,9 @@ def rebuild(world: World, dataset_ids: Sequence[str], epoch: int, damaged: list[
     world.store.transaction(lambda tx: tx.index.put_meta("epoch", str(epoch)))
     for dataset_id in dataset_ids:
         made, packed = _promoted(world, dataset_id), load_packs(world.data, dataset_id)
+        parts = assembled(world, dataset_id, made, packed)
         for run_id in run_ids(world.data, dataset_id, packed):
-            row = ledger_row(world, dataset_id, run_id, made, packed, damaged)
+            row = ledger_row(world, dataset_id, run_id, made, packed, damaged, parts)
             if row is not None:
                 number = (candidate_of(world, dataset_id, run_id) or {}).get("proposal")
                 world.store.transaction(lambda tx, row=row, number=number: _put(tx, row, number))
@@ -104,15 +106,35 @@ def _json(
     return found
 
 
+def assembled(world: World, dataset_id: str, made: dict[str, int], packed: Packed | None = None) -> dict[str, dict[str, Any]]:
+    """Run id of a part -> the record of the assembling run that made it official."""
+    found = {}
+    for run_id in made:
+        record = _json(world, dataset_id, run_id, "run_record.json", packed) or {}
+        path = pins_path(dataset_id, record.get("parts", ""))
+        if record.get("parts") and world.data.exists(path):
+            found.update({p.run_id: record for p in msgspec.json.decode(world.data.read(path), type=Pins).parts})
+    return found
+
+
 def ledger_row(
-    world: World, dataset_id: str, run_id: str, made: dict[str, int], packed: Packed | None = None, damaged: list[str] | None = None
+    world: World,
+    dataset_id: str,
+    run_id: str,
+    made: dict[str, int],
+    packed: Packed | None = None,
+    damaged: list[str] | None = None,
+    parts: Mapping[str, dict[str, Any]] | None = None,
 ) -> LedgerRow | None:
     """The ledger row a run's records speak of; None for NOOPs, dry runs and runs that left no record."""
     record = _json(world, dataset_id, run_id, "run_record.json", packed, damaged)
     if record is None or record.get("dry_run"):
         return None
     outcome = _json(world, dataset_id, run_id, "outcome.json", packed, damaged) or {}
-    state = "COMMITTED" if run_id in made else outcome.get("state", "SUPERSEDED")
+    whole = (parts or {}).get(run_id, record)
+    state = "COMMITTED" if run_id in made or whole is not record else outcome.get("state", "SUPERSEDED")
+    if state == "STAGED":  # whether anything assembles it was known to the store that was lost
+        state, outcome = "SUPERSEDED", {**outcome, "reason": "the store was rebuilt before it was assembled"}
     receipt = receipt_path(run_id, record["started_at"])
     try:
         finished = msgspec.json.decode(world.root.read(receipt))["finished_at"]
@@ -141,8 +163,9 @@ def ledger_row(
         base_version=record["base_version"],
         base_generation=record["base_generation"],
         pinned=record["base_generation"],
-        version_id=record["version_id"],
-        version_digest=record["version_digest"],
+        part=record.get("parts"),
+        version_id=whole["version_id"],
+        version_digest=whole["version_digest"],
         content_id=record["content_id"],
         intent=made.get(run_id),
         reason=outcome.get("reason", ""),
@@ -151,6 +174,7 @@ def ledger_row(
         rows_written=record.get("rows_written", 0),
         error_count=int(state in ("FAILED", "REJECTED")),
         archived=1,
+        backfill=record.get("backfill", ""),
     )
 
 
@@ -197,6 +221,6 @@ def _head_keys(world: World, dataset_id: str, head: Generation) -> None:
     """What the official version was made from, so that an unchanged upstream is a NOOP again."""
     rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 100_000))
     noops: list[NoopRow] = world.store.read(lambda tx: tx.runs.noops(dataset_id, 1))
-    for row in reversed([r for r in rows if r.state == "COMMITTED" and r.version_id == head.version_id]):
+    for row in reversed([r for r in rows if r.state == "COMMITTED" and r.version_id == head.version_id and not is_assembly(r)]):
         key = head_key_of(row, max([row.timestamp, *(n.timestamp for n in noops)]))
         world.store.transaction(lambda tx, key=key: tx.index.put_head_key(key))

@@ -21,12 +21,12 @@ from kfm.world import Target, World
 from kfm.zones.base import hash_file, room
 
 if TYPE_CHECKING:
-    from kfm.update import _Update
+    from kfm.update import Update
     from kfm.wal import Wal
 
 __all__ = [
-    "Tables", "candidate_of", "candidate_path", "govern_job", "merge_tables", "open_table", "precise_path", "records_of_version", "release",
-    "release_mark", "rule_path", "store_table", "suppress_rules", "tables_of",
+    "Tables", "base_table", "candidate_of", "candidate_path", "govern_job", "merge_tables", "open_table", "precise_path", "records_of_version", "release",
+    "release_mark", "rule_path", "staged_tables", "store_table", "suppress_rules", "tables_of",
 ]  # fmt: skip
 
 Stored = dict[str, dict[str, Any]]  # artifact path -> {digest, size, rows, from}
@@ -117,7 +117,7 @@ def store_table(world: World, work: Any, dataset_id: str, path: Path, *, seal: b
     return {"digest": stored.digest, "size": stored.size, "rows": rows, "from": target}
 
 
-def tables_of(work: "_Update", wal: "Wal", result: TransformResult, base: str | None, suppressed: Mapping[str, str]) -> Tables:
+def tables_of(work: "Update", wal: "Wal", result: TransformResult, base: str | None, suppressed: Mapping[str, str]) -> Tables:
     """Base version + the part by the registry's merge rule, then the release."""
     world, target = work.world, work.target
     dataset_id, name, private, entry = target.dataset_id, target.artifact, work.private, target.entry
@@ -150,6 +150,32 @@ def tables_of(work: "_Update", wal: "Wal", result: TransformResult, base: str | 
     return Tables({**kept, name: shown}, precise, released, books, released.books, before)
 
 
+def base_table(world: World, target: Target, base: str | None) -> dict[str, Any] | None:
+    """The table of the base that parts are merged into."""
+    kept, precise = _kept(world, target.dataset_id, base)
+    return _records(precise, target.artifact, target.dataset_id) if target.artifact in kept else None
+
+
+def staged_tables(
+    work: "Update", wal: "Wal", own: Stored, result: TransformResult, base: str | None, suppressed: Mapping[str, str]
+) -> Tables:
+    """Base version + staged parts, which are merged with it already or take the places of their partitions; then the release."""
+    world, entry = work.world, work.target.entry
+    kept, precise = _kept(world, entry.dataset_id, base)
+    if entry.merge != "partition" and entry.source.kind in KINDS and KINDS[entry.source.kind].names:
+        kept = {p: a for p, a in kept.items() if p.endswith(".parquet") or p in result.files}
+    rules, mark = suppress_rules(world, entry.dataset_id, suppressed), release_mark(entry)
+    with world.data.scratch() as scratch:
+        kept = _as_released_now(work, {p: a for p, a in kept.items() if p not in own}, precise, rules, scratch)
+        if entry.release is None and not rules:
+            kept |= _companions(wal, mark)
+            return Tables({**kept, **{p: {**a, "release": mark} for p, a in own.items()}}, {}, result, result.books, None, None)
+        shown, released = {}, result
+        for number, (name, table) in enumerate(own.items()):
+            shown[name], released = release(world, entry, table, name, result, rules, room(scratch, f"own{number}"), work)
+    return Tables({**kept, **shown}, {}, released, result.books, released.books, None)
+
+
 def _companions(wal: "Wal", mark: str) -> Stored:
     """The files beside the part's table, as artifacts of the candidate."""
     return {n: {**c, "rows": 0, "release": mark} for n, c in wal.payload("transform").get("companions", {}).items()}
@@ -160,7 +186,7 @@ def release_mark(entry: DatasetEntry) -> str:
     return ids.digest(canonical.dumps([dict(s) for s in release_steps(entry.release)]))
 
 
-def _plain(work: "_Update", own: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+def _plain(work: "Update", own: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
     """Records that owe nothing but a grant are shown as they are; what owes more stays sealed, and the labels deny it."""
     if set(obligations(work.world.family(work.target.dataset_id))) - {"grant"}:
         return dict(own)
@@ -168,7 +194,7 @@ def _plain(work: "_Update", own: Mapping[str, Any], scratch: Path) -> dict[str, 
     return store_table(work.world, work, work.target.dataset_id, table, seal=False, scratch=scratch, rows=own["rows"])
 
 
-def _as_released_now(work: "_Update", kept: Stored, precise: Stored, rules: tuple[dict[str, Any], ...], scratch: Path) -> Stored:
+def _as_released_now(work: "Update", kept: Stored, precise: Stored, rules: tuple[dict[str, Any], ...], scratch: Path) -> Stored:
     """The other tables of the base; one that was released by other rules is released again, from its records."""
     world, entry, found = work.world, work.target.entry, {}
     for number, (path, artifact) in enumerate(kept.items()):
@@ -191,7 +217,7 @@ def _records(precise: Stored, path: str, dataset_id: str) -> dict[str, Any]:
     return precise[path]
 
 
-def _own_part(work: "_Update", wal: "Wal", result: TransformResult) -> dict[str, Any]:
+def _own_part(work: "Update", wal: "Wal", result: TransformResult) -> dict[str, Any]:
     from kfm.update import part_folder
 
     part = wal.payload("transform")
@@ -202,7 +228,7 @@ def _own_part(work: "_Update", wal: "Wal", result: TransformResult) -> dict[str,
     return {"digest": stored.digest, "size": stored.size, "rows": result.rows, "from": source}
 
 
-def _merge_rule(work: "_Update", result: TransformResult, base: str | None) -> str:
+def _merge_rule(work: "Update", result: TransformResult, base: str | None) -> str:
     target = work.target
     if work.partial:
         return "upsert"
@@ -240,7 +266,7 @@ def records_of_version(world: World, dataset_id: str, version_id: str, kept: Sto
 
 
 def _upserted(
-    work: "_Update", own: Mapping[str, Any], kept: Mapping[str, Any], result: TransformResult, scratch: Path
+    work: "Update", own: Mapping[str, Any], kept: Mapping[str, Any], result: TransformResult, scratch: Path
 ) -> tuple[dict[str, Any], TransformResult]:
     world, target = work.world, work.target
     base, part = (open_table(world, target.dataset_id, s, room(scratch, n)) for s, n in ((kept, "base"), (own, "part")))

@@ -17,9 +17,12 @@ def dataset_status(world: World, dataset_id: str) -> dict[str, Any]:
     """One row of `kfm status --json`."""
     head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     runs: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 200))
-    last = next((r for r in runs if r.state not in ("NOOP", "SUPERSEDED")), None)
+    last = next((r for r in runs if r.state not in ("NOOP", "SUPERSEDED", "STAGED")), None)
+    staged = sum(world.store.read(lambda tx: tx.runs.staged_counts(dataset_id)).values())
     check = world.store.read(lambda tx: tx.index.latest_check(dataset_id))
     state, reason = _state(world, head, last)
+    if staged and state in ("none", "official"):
+        state, reason = "waiting" if state == "none" else state, f"{staged:,} parts wait to be assembled"
     waiting = world.store.read(lambda tx: tx.index.proposal_number(last.run_id)) if state == "proposed" and last is not None else None
     age = None if check is None else (world.clock.now() - dt.datetime.fromisoformat(check.checked_at)).total_seconds()
     entry = world.registry(dataset_id)
@@ -32,7 +35,11 @@ def dataset_status(world: World, dataset_id: str) -> dict[str, Any]:
         "fresh": fresh,
         "last_run_id": last.run_id if last is not None else None,
         "reason": reason,
-        "next": f"kfm review {waiting}" if waiting else _next(dataset_id, state, fresh),
+        "next": f"kfm review {waiting}"
+        if waiting
+        else "kfm backfill status"
+        if reason.endswith("to be assembled")
+        else _next(dataset_id, state, fresh),
     }
 
 

@@ -17,6 +17,7 @@ from kfm.model.dataset import DatasetEntry, UpdaterConfig
 from kfm.model.kinds import KINDS
 from kfm.model.labels import is_private
 from kfm.model.ledger import LedgerRow
+from kfm.model.staged import is_assembly
 from kfm.model.window import window as parse_window
 from kfm.quarantine import corrections
 from kfm.workspace import Workspace
@@ -130,6 +131,7 @@ def resumed_target(workspace: Workspace, row: LedgerRow, plan: Mapping[str, Any]
             partition=row.partition,
             win=row.win,
             pipeline_version=spec["pipeline_version"],
+            staged="" if is_assembly(row) else row.backfill,
         )
         found = specify(target, workspace.policy_digest)
     except (KeyError, IndexError, msgspec.ValidationError):

@@ -17,7 +17,7 @@ from kfm.clock import rfc3339
 from kfm.closing import close_log, idempotency_state
 from kfm.commitments import SEALED
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, TransformJob, TransformResult
-from kfm.errors import Denied, Fenced, IntegrityError, KfmError, Quarantined, StepFailed
+from kfm.errors import Denied, Fenced, IntegrityError, KfmError, Quarantined, StepFailed, StoreUnavailable, UsageError
 from kfm.model import ids
 from kfm.model.ledger import LedgerRow, Token
 from kfm.model.plan import Plan, SourceRef, Step
@@ -29,7 +29,7 @@ from kfm.wal import Wal
 from kfm.world import Outcome, Target, World
 from kfm.zones.base import hash_file, room
 
-__all__ = ["Steps", "look_and_plan", "make_plan", "part_folder", "transform_job", "update"]
+__all__ = ["Steps", "Update", "guarded", "look_and_plan", "make_plan", "part_folder", "transform_job", "update"]
 
 Steps = Generator[str, None, Outcome | None]
 
@@ -74,21 +74,33 @@ def _take(tx: Any, world: World, target: Target) -> tuple[Token, int] | None:
 def update(world: World, target: Target, replay: LedgerRow | None = None) -> Steps:
     """Work the queued job of `target`. None: there is no such job, or another run holds its lease.
 
-    `replay` feeds an unfinished run from its own capture instead of asking upstream again.
+    With `target.staged` it ends when its part is durable. `replay` feeds an unfinished run from its own capture instead of asking upstream again.
     """
+    if target.staged and world.is_private(target.dataset_id):
+        raise UsageError(
+            f"{target.dataset_id} is not public: what is withheld is checked against each capture, so its parts are not staged.",
+            expected="a public dataset",
+            remedy=f"`kfm run {target.dataset_id} --window …` runs one window after the other.",
+        )
     began = world.clock.boot_ns()
     taken = world.store.transaction(lambda tx: _take(tx, world, target))
     if taken is None:
         return None
-    work = _Update(world, target, world.hold(taken[0]), taken[1], began, replay)
+    work = Update(world, target, world.hold(taken[0]), taken[1], began, replay)
     work.log.say("run.triggered", stage="watch", trigger=target.trigger, forced=bool(taken[1]))
     yield "job and lease taken"
+    return (yield from guarded(work))
+
+
+def guarded(work: "Update") -> Steps:
+    """The steps of `work`; whatever goes wrong ends in an outcome, and no lease stays behind."""
+    world = work.world
     try:
         return (yield from work.steps())
     except Fenced as error:
         work.release()
         return work.outcome("FENCED", str(error), exit_code=5)
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, StoreUnavailable):
         work.release()  # the run stays CLAIMED and is resumed
         raise
     except KfmError as error:
@@ -105,7 +117,7 @@ def update(world: World, target: Target, replay: LedgerRow | None = None) -> Ste
         world.let_go(*work.tokens)
 
 
-class _Update:
+class Update:
     """One working of a job: holds the partition's lease, then also the dataset's."""
 
     def __init__(self, world: World, target: Target, token: Token, forced: int, began: int, replay: LedgerRow | None) -> None:
@@ -118,6 +130,18 @@ class _Update:
         self.captured: Captured | None = None
         self.partial: dict[str, str] = {}  # {run_id, onto}: its part holds only the records set aside by that run
         self.run_id = ""
+
+    # ---- its job -------------------------------------------------------------------------------------------------
+    def ack(self, tx: Any) -> None:
+        tx.jobs.ack(self.target.dataset_id, self.target.partition, self.target.win)
+
+    def requeue(self, tx: Any, failed: str = "") -> None:
+        """Again: at once when what it stood on moved, after a pause when it `failed`."""
+        target = self.target
+        if failed:
+            tx.jobs.failed(target.dataset_id, target.partition, target.win, failed)
+        else:
+            tx.jobs.requeue(target.dataset_id, target.partition, target.win)
 
     # ---- endings -------------------------------------------------------------------------------------------------
     def outcome(self, state: str, why: str = "", /, **more: Any) -> Outcome:
@@ -173,7 +197,7 @@ class _Update:
             else:
                 tx.runs.append(wal.take_riding())
                 row = tx.runs.move(wal.run.run_id, "CLAIMED", **changes)
-            tx.jobs.requeue(target.dataset_id, target.partition, target.win)
+            self.requeue(tx, told)
             tx.leases.release(*self.tokens)
             found: LedgerRow = row
             return found
@@ -247,6 +271,10 @@ class _Update:
                 self._say_claimed(decision)
                 yield "run claimed"
                 result = yield from self._part(wal, captured, scratch)
+                if self.target.staged:
+                    self._stage(wal, result)
+                    yield "run STAGED"
+                    return self._staged(result)
                 return (yield from self._assemble(wal, result))
 
     def _assemble(self, wal: Wal, result: TransformResult) -> Steps:
@@ -255,6 +283,28 @@ class _Update:
         self.partial = wal.payload("transform").get("replays") or {}
         outcome = yield from assemble(self, wal, result)
         return outcome
+
+    def _stage(self, wal: Wal, result: TransformResult) -> None:
+        """The part is durable, the run STAGED, its job done, the lease free: one transaction."""
+        changes = {"state": "STAGED", "ended_at": rfc3339(self.world.clock.now()), "latency_ms": self.elapsed_ms()}
+        changes |= _part_fields(wal.payload("transform"))
+
+        def stage(tx: Any) -> LedgerRow:
+            row: LedgerRow = tx.runs.move(wal.run.run_id, "CLAIMED", **changes)
+            self.ack(tx)
+            tx.leases.release(*self.tokens)
+            return row
+
+        self.row = wal.commit(stage)
+
+    def _staged(self, result: TransformResult) -> Outcome:
+        row = self.row
+        assert row is not None
+        with self.world.ended():
+            self._close_log("STAGED", "")
+            finish(self.world, row.run_id)
+        numbers = {"rows_read": row.rows_read, "rows_written": row.rows_written, "quarantined": result.books.quarantined}
+        return self.outcome("STAGED", names=f"backfill {row.backfill}", **numbers)
 
     def _settle(self, row: LedgerRow) -> Steps:
         from kfm.promote import promote
@@ -341,6 +391,8 @@ class _Update:
         payload = self._store_part(wal, result, out, captured)
         yield "part stored"
         wal.done("EXECUTE", "transform", payload)
+        if target.staged:
+            return result
         wal.commit(lambda tx: tx.runs.move(wal.run.run_id, "CLAIMED", **_part_fields(payload)))
         wal.run = msgspec.structs.replace(wal.run, **_part_fields(payload))
         yield "part DONE"
@@ -417,7 +469,8 @@ class _Update:
         expected = {name: s["digest"] for name, s in zip(files, sources)}
         for path, content in capture_files(self.target.dataset_id, captured.capture_id, files, sources).items():
             _written(self.world, path, publisher.write_file(path, content), expected.get(path.rpartition("/")[2]))
-        render_raw(self.world.data, self.target.dataset_id, publisher.update_metadata)
+        if not self.target.staged:  # thousands of captures would list each other; the assembling run lists them once
+            render_raw(self.world.data, self.target.dataset_id, publisher.update_metadata)
 
     def _sealed(self, path: Path, scratch: Path) -> Path:
         """`path` sealed with the key of this dataset; a key that was lost is not quietly replaced."""

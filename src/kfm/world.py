@@ -45,7 +45,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     dataset_id: str
     run_id: str
-    state: str  # COMMITTED, NOOP, REJECTED, FAILED, SUPERSEDED, PROPOSED, FENCED
+    state: str  # COMMITTED, NOOP, REJECTED, FAILED, SUPERSEDED, PROPOSED, STAGED, FENCED
     reason: str = ""
     exit_code: int = 0
     names: str = ""  # what a NOOP names: a proposal, a denial, a rollback; of a new version: its new columns
@@ -93,6 +93,7 @@ class Target:
     transform_hash: str = ""
     trigger: str = "manual"
     spec_file_hash: str | None = None
+    staged: str = ""  # the id of a backfill: the run ends with its part, which waits to be assembled with others
 
     @property
     def dataset_id(self) -> str:
@@ -176,8 +177,10 @@ class World:
     facts: Callable[[], Mapping[str, Any]] = dict  # git_sha, image_digest
     toolchain: Callable[[], dict[str, str]] = dict
     new_run_id: Callable[[], str] = ids.new_run_id
+    follows: bool = False  # a new version puts the jobs that follow from it
     propose_only: bool = False  # what needs nobody's approval waits all the same
     acquire: Acquire = _no_acquire
+    warm: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # around many transforms: the child starts faster
     heart: "Heart | None" = None  # None: nobody renews (tests with a clock of their own)
     trace: Callable[[Publisher, RunLog, Mapping[str, Any]], Publisher] = field(
         default=lambda inner, log, marks: TracePublisher(inner, log.trace, marks)

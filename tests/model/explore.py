@@ -17,6 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kfm.attest import KeyFolder
 from kfm.connectors.base import Books, TransformResult
 from kfm.errors import KfmError
@@ -24,11 +26,13 @@ from kfm.fetch.base import Fetched
 from kfm.gates.base import Reason, Verdict
 from kfm.model import ids
 from kfm.model.dataset import Column, DatasetEntry, Source
+from kfm.model.staged import Pins
 from kfm.operate import rollback, withdraw
 from kfm.projection import tick
 from kfm.promote import promote
 from kfm.publisher.local import LocalPublisher
 from kfm.reindex import datasets_with_evidence, known_epoch, rebuild, void_all
+from kfm.staged import assemble_staged
 from kfm.store.sqlite import SqliteStore
 from kfm.update import update
 from kfm.world import Target, World, specify
@@ -71,6 +75,15 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "crashes": {"script": ABA, "crash": 3, "expire": 1},
     "expiry": {"script": B, "expire": 2},
     "a-b-a, quick": {"script": ABA, "rate": 0.4},
+    "staged, faults": {**F, "script": B, "fail": 1, "staged": (0,), "plain": (1,)},
+    "staged, two partitions": {**F, "script": BOTH, "staged": (0, 1), "plain": ()},
+    "staged or plain": {**F, "script": ABC, "staged": (0,)},
+    "staged, crashes": {"script": ABC, "crash": 3, "expire": 1, "staged": (0,), "plain": (1,)},
+    "staged, rollback": {**F, "script": B, "rollback": 1, "tick": 1, "staged": (0, 1)},
+    "staged, withdrawal": {**F, "script": B, "withdraw": 1, "tick": 1, "staged": (0, 1)},
+    "staged, reindex": {**F, "script": BOTH, "lose": 1, "staged": (0, 1), "plain": (1,)},
+    "staged, denied, then allowed": {"script": BOTH, "policy": (("b",), ()), "crash": 1, "tick": 1, "staged": (0, 1), "plain": ()},
+    "staged, expiry": {"script": BOTH, "expire": 2, "staged": (0, 1), "plain": ()},
 }
 
 
@@ -152,12 +165,60 @@ class CheckedZone(LocalZone):
         super().replace(path, content)
 
 
+class Files:
+    """Where the explorer's stores are: one file for each epoch."""
+
+    def open(self, file: Path, clock: FakeClock) -> Any:
+        return SqliteStore(file, clock)
+
+    def pass_time(self, file: Path, clock: FakeClock) -> None:
+        clock.ns += 20_000_000_000
+
+    def lose(self, file: Path) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{file}{suffix}").unlink(missing_ok=True)
+
+
+class Schemas(Files):
+    """The same on a PostgreSQL server: one schema for each epoch."""
+
+    def __init__(self) -> None:
+        from tests.services import shared_server
+
+        self._server, self._made = shared_server(), dict[str, str]()
+
+    def _url(self, file: Path) -> str:
+        from tests.services import schema_url
+
+        if str(file) not in self._made:
+            self._made[str(file)] = schema_url(self._server)
+        return self._made[str(file)]
+
+    def _sql(self, file: Path, statement: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self._url(file), autocommit=True) as db:
+            db.execute(statement)
+
+    def open(self, file: Path, clock: FakeClock) -> Any:
+        from kfm.store.postgres import PostgresStore
+
+        return PostgresStore(self._url(file), clock)
+
+    def pass_time(self, file: Path, clock: FakeClock) -> None:
+        super().pass_time(file, clock)
+        self._sql(file, "update lease set expires_ns = expires_ns - 20000000000")
+
+    def lose(self, file: Path) -> None:
+        self._sql(file, f"drop schema {self._url(file).rpartition('%3D')[2]} cascade")
+
+
 class Explorer:
     """One random schedule over one scenario."""
 
-    def __init__(self, folder: Path, scenario: dict[str, Any], seed: int) -> None:
+    def __init__(self, folder: Path, scenario: dict[str, Any], seed: int, files: "Files") -> None:
         self.rng = random.Random(seed)
-        self.folder, self.scenario = folder, scenario
+        self.folder, self.scenario, self.files = folder, scenario, files
         self.clock, self.upstream = FakeClock(), Upstream()
         self.left = {k: scenario.get(k, 0) for k in ("crash", "expire", "rollback", "withdraw", "tick", "force", "lose", "fail")}
         self.script = list(scenario.get("script", ()))
@@ -175,6 +236,9 @@ class Explorer:
         self.judge_all_contents: dict[str, str] = {}
         self.workers: list[tuple[World, Any] | None] = [None, None]
         self.captured: list[str | None] = [None, None]
+        self.staged = {PARTS[n] for n in scenario.get("staged", ())}  # partitions whose jobs a backfill may take
+        self.plain = {PARTS[n] for n in scenario.get("plain", (0, 1))}
+        self.denied_set: object = None  # what the last assemble was denied for
         self.eye = self.open_world()
         for partition in PARTS:  # generation 1 and 2: (a, a)
             self.put(partition)
@@ -183,7 +247,7 @@ class Explorer:
 
     # ---- the world under test -----------------------------------------------------------------------------------------
     def open_world(self) -> World:
-        store = SqliteStore(self.epoch_file, self.clock)
+        store = self.files.open(self.epoch_file, self.clock)
         data, root = CheckedZone(self.folder / "data", self), CheckedZone(self.folder, self)
         return World(
             clock=self.clock,
@@ -221,8 +285,8 @@ class Explorer:
         gone = [evidence.suppressed] if evidence.suppressed is not None else []
         return Verdict(gate="toy", reasons=tuple(Reason(code="toy.denied", message=str(b), remedy="") for b in bad + gone))
 
-    def target(self, partition: str) -> Target:
-        base = Target(entry=ENTRY, sources=({"source_id": "source", "url": ENTRY.source.url},), partition=partition)
+    def target(self, partition: str, staged: str = "") -> Target:
+        base = Target(entry=ENTRY, sources=({"source_id": "source", "url": ENTRY.source.url},), partition=partition, staged=staged)
         return specify(base, ids.digest(repr(sorted(self.denied)).encode()))
 
     # ---- reading real state ---------------------------------------------------------------------------------------------
@@ -312,6 +376,11 @@ class Explorer:
         generations, rows = self.channel(), self.rows()
         made = {g["run_id"] for g in generations if g["kind"] == "promote"}
         for row in rows:
+            if row.run_id in made and row.trigger_type == "assemble":
+                path = self.folder / f"data/work/{DATASET}/assemblies/{str(row.part)[7:39]}.json"
+                made |= {p.run_id for p in msgspec.json.decode(path.read_bytes(), type=Pins).parts}
+        for row in rows:
+            need(row.state != "STAGED" or self.denied_set == self.staged_set(), 5, f"part {row.run_id} stays STAGED for ever")
             need(row.state not in ("CLAIMED", "PROPOSED"), 5, f"run {row.run_id} stays {row.state} for ever")
             need((row.state == "COMMITTED") == (row.run_id in made), 5, f"run {row.run_id} is {row.state}, the channel differs")
         jobs = self.eye.store.read(lambda tx: tx.jobs.waiting(DATASET))
@@ -322,7 +391,13 @@ class Explorer:
         keep = set.union(*self.kept_out())
         for partition in PARTS:
             word = self.upstream.words[partition]
-            excused = (partition, word) in keep or word in self.denied or any(w in self.denied for p, w in head.items() if p != partition)
+            waits = any(r.state == "STAGED" and r.partition == partition for r in rows)  # of a set that is denied as a whole: see above
+            excused = (
+                (partition, word) in keep
+                or waits
+                or word in self.denied
+                or any(w in self.denied for p, w in head.items() if p != partition)
+            )
             need(head.get(partition) == word or excused, 2, f"upstream says {word!r} for {partition}, official is {head.get(partition)!r}")
         for number, g in enumerate(generations, 1):
             if g["kind"] == "promote":
@@ -332,7 +407,7 @@ class Explorer:
                     f"external effect of generation {number} never happens",
                 )
         lineage = {r["run_id"] for r in self.eye.store.read(lambda tx: tx.index.lineage(DATASET))}
-        need(made <= lineage, 11, "a generation has no lineage rows")
+        need({g["run_id"] for g in generations if g["kind"] == "promote"} <= lineage, 11, "a generation has no lineage rows")
         shown = json.loads((self.folder / f"data/catalog/dcat/{DATASET}.json").read_bytes())["kfm:generation"]
         need(shown == len(generations), 3, f"projections show generation {shown}, the head is {len(generations)}")
 
@@ -348,8 +423,18 @@ class Explorer:
         for partition in PARTS:
             job = world.store.read(lambda tx, p=partition: tx.jobs.get(DATASET, p, ""))
             if job is not None and job.state != "ended":
-                choices.append(lambda p=partition: update(world, self.target(p)))
+                if partition in self.plain:
+                    choices.append(lambda p=partition: update(world, self.target(p)))
+                if partition in self.staged:
+                    choices.append(lambda p=partition: update(world, self.target(p, "bf")))
+        if self.staged and world.store.read(lambda tx: tx.runs.staged_counts(DATASET)) and self.denied_set != self.staged_set():
+            choices.append(lambda: assemble_staged(world, self.target(PARTS[0]), "bf"))
         return self.rng.choice(choices)() if choices else None
+
+    def staged_set(self) -> object:
+        """What an assemble would be about: the parts, the policy and the base."""
+        ids_ = self.eye.store.read(lambda tx: tx.runs.staged_ids(DATASET, "bf"))
+        return sorted(ids_), sorted(self.denied), len(self.channel())
 
     def step(self, w: int) -> bool:
         """One durable operation of one worker; False when there was nothing it could do."""
@@ -369,6 +454,13 @@ class Explorer:
         except StopIteration as end:
             self.note(f"{'AB'[w]}: ended {end.value.state if end.value else 'with nothing'}")
             self.check_noop(end.value, self.captured[w])
+            if (
+                end.value is not None
+                and end.value.state == "NOOP"
+                and end.value.reason.startswith("already denied")
+                and not end.value.partition
+            ):
+                self.denied_set = self.staged_set()
             self.workers[w] = None
             with contextlib.suppress(Exception):
                 world.store.close()
@@ -434,7 +526,7 @@ class Explorer:
         return out
 
     def expire(self) -> None:
-        self.clock.ns += 20_000_000_000
+        self.files.pass_time(self.epoch_file, self.clock)
         self.note("every lease runs out")
 
     def change(self) -> None:
@@ -471,10 +563,7 @@ class Explorer:
     def lose(self) -> None:
         """The store is gone; workers of the old epoch may still write files."""
         self.eye.store.abandon()
-        for suffix in ("", "-wal", "-shm"):
-            path = Path(f"{self.epoch_file}{suffix}")
-            if path.exists():
-                path.unlink()
+        self.files.lose(self.epoch_file)
         self.down = True
         self.note("store lost")
 
@@ -543,7 +632,7 @@ class Explorer:
             moved = [self.step(w) for w in (0, 1)]
             idle = 0 if any(moved) else idle + 1
             if idle == 3:
-                self.clock.ns += 20_000_000_000
+                self.files.pass_time(self.epoch_file, self.clock)
             if idle > 6:
                 break
         else:
@@ -559,13 +648,13 @@ class Explorer:
         abandon(self.eye)
 
 
-def run(scenario: str, seed: int) -> tuple[int, str, list[str]] | None:
+def run(scenario: str, seed: int, files: type[Files] = Files) -> tuple[int, str, list[str]] | None:
     """None when every invariant holds on this schedule, else (number, sentence, trace)."""
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # crashes here are of processes, so the disk may be a fast one
     folder = Path(tempfile.mkdtemp(prefix="kfm-model-", dir=memory))
     explorer = None
     try:
-        explorer = Explorer(folder, SCENARIOS[scenario], seed)
+        explorer = Explorer(folder, SCENARIOS[scenario], seed, files())
         explorer.explore()
         return None
     except Violation as broken:
@@ -582,10 +671,11 @@ def main() -> int:
     parser.add_argument("--scenario", action="append", choices=list(SCENARIOS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--postgres", action="store_true", help="the store on a server instead of in files")
     args = parser.parse_args()
     for name in args.scenario or SCENARIOS:
         for seed in range(args.first, args.first + args.seeds):
-            found = run(name, seed)
+            found = run(name, seed, Schemas if args.postgres else Files)
             if found is not None:
                 print(f"{name}, seed {seed}: invariant {found[0]}: {found[1]}")
                 for number, label in enumerate(found[2], 1):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.model.explore import SCENARIOS, run
+from tests.model.explore import SCENARIOS, Schemas, run
 from tests.model.mutations import MUTATIONS
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +20,12 @@ def test_every_invariant_holds_on_random_schedules(scenario: str) -> None:
     for seed in SEEDS:
         found = run(scenario, seed)
         assert found is None, f"seed {seed}: invariant {found[0]}: {found[1]}\n" + "\n".join(found[2])
+
+
+@pytest.mark.parametrize("scenario", ["a-b-a, faults", "two partitions", "expiry", "crashes", "reindex", "rollback"])
+def test_every_invariant_holds_with_the_store_on_a_server(scenario: str) -> None:
+    found = run(scenario, 0, Schemas)
+    assert found is None, f"invariant {found[0]}: {found[1]}\n" + "\n".join(found[2])
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)

@@ -17,7 +17,7 @@ from kfm.cli import COMMANDS
 from kfm.errors import KfmError, UsageError
 from kfm.masking import masked
 
-__all__ = ["Parser", "again", "command", "emit", "fail", "guard", "parser_of"]
+__all__ = ["Parser", "again", "command", "emit", "fail", "guard", "login", "parser_of"]
 
 
 class Parser(argparse.ArgumentParser):
@@ -164,6 +164,19 @@ def fail(error: KfmError, as_json: bool, verbose: bool = False) -> int:
 
         print(masked("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     return error.exit_code
+
+
+def login() -> str:
+    """Who calls, as envelopes and the ledger name them."""
+    found = os.environ.get("LOGNAME") or os.environ.get("USER")
+    if not found:
+        import pwd
+
+        try:
+            found = pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:
+            found = str(os.getuid())
+    return f"user:{found}"
 
 
 def emit(value: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, emit
+from kfm.cli.call import Parser, emit, login
 from kfm.cli.terminal import progress, say, show, sign
 from kfm.clock import SystemClock
 from kfm.errors import KfmError, UsageError
@@ -75,7 +75,7 @@ def main(args: Any) -> int:
 def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: float) -> list[Outcome]:
     """Every partition of one dataset, told as it ends."""
     shown, found = progress(args), []
-    for target in targets_of(workspace, name, win=win, spec_file=args.spec):
+    for target in targets_of(workspace, name, win=win, spec_file=args.spec, trigger=f"manual:{login()}"):
         began = time.monotonic()
         try:
             with open_world(workspace, upstream=args.upstream, dry_run=name if args.dry_run else None, echo=shown) as world:
@@ -112,6 +112,7 @@ _WORDS = {
     "SUPERSEDED": "superseded",
     "FENCED": "waiting",
     "PROPOSED": "proposed",
+    "STAGED": "staged",
 }
 
 

@@ -13,7 +13,7 @@ __all__ = ["Progress", "colour", "mask_home", "program", "progress", "say", "say
 
 _SIGNS = {
     "COMMITTED": ("+", "+", "32"), "NOOP": ("·", ".", "90"), "FAILED": ("✕", "x", "31"), "REJECTED": ("⊖", "D", "35"),
-    "SUPERSEDED": ("·", ".", "90"), "PROPOSED": ("‖", "W", "34"), "FENCED": ("‖", "W", "34"), "RUNNING": ("▸", ">", "34"),
+    "SUPERSEDED": ("·", ".", "90"), "PROPOSED": ("‖", "W", "34"), "STAGED": ("▪", "S", "34"), "FENCED": ("‖", "W", "34"), "RUNNING": ("▸", ">", "34"),
     "PASS": ("✓", "ok", "32"), "LATE": ("◷", "L", "33"),
 }  # fmt: skip
 

@@ -39,9 +39,9 @@ class InputFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything a transform may depend on: the same job over the same bytes gives the same artifact, byte for byte."""
 
-    # merge: inputs are the tables base and part; join: two or more tables, `on` columns they share; govern: one table, released
+    # merge: inputs are the tables base and part; collect: a base or none, then many parts in their order; join: two or more tables, `on` columns they share; govern: one table, released
     # by rule; twin: captured files, changed where nothing public may depend on them; acquire: no inputs, asks for them.
-    kind: Literal["transform", "merge", "join", "govern", "twin", "acquire", "discover", "catalogue", "recheck"] = "transform"
+    kind: Literal["transform", "merge", "collect", "join", "govern", "twin", "acquire", "discover", "catalogue", "recheck"] = "transform"
     dataset_id: str
     source_kind: str = "http_file"  # which module of `kinds` reads the inputs, or asks for them
     options: dict[str, Any] = {}  # of that kind, as registered
@@ -61,6 +61,7 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     may_be_empty: bool = False  # the registry expects that there may be nothing
     since: str | None = None  # RFC 3339, inclusive
     until: str | None = None  # RFC 3339, exclusive
+    windows: tuple[tuple[str, str], ...] = ()  # collect: of each part; ("", "") where what it lacks may still be upstream
     max_quarantined: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
     only: tuple[tuple[str, int], ...] = ()  # (source id, line): nothing but these records is read; empty: all
     fixes: dict[str, dict[str, str | None]] = {}  # digest of a record that would be set aside -> column -> the text that is right

@@ -5,8 +5,11 @@ child   {"op": "progress", …}  {"op": "log", …}  {"op": "fetch", "url": …,
         {"op": "done", "result": …} | {"op": "refused", code, happened, expected, remedy, detail} | {"op": "failed", message, stack}
 """
 
+import gc
 import os
 import queue
+import signal
+import socket
 import sys
 import threading
 import traceback
@@ -18,7 +21,7 @@ import msgspec
 from kfm.connectors import guard
 from kfm.connectors.base import Refused, TransformJob
 
-__all__ = ["main"]
+__all__ = ["main", "nursery"]
 
 
 class _Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="job"):
@@ -76,11 +79,70 @@ def main() -> None:
         guard.blind(reads)  # before any thread: only this one and its children are bound
     os.chdir(order.scratch)
     sys.dont_write_bytecode = True
+    if not _room(order.memory_bytes):
+        wire.send(_no_memory(order))
+        os._exit(0)
     wire.listen()
     wire.send({"op": "log", "event": "child.start", "fields": {"pid": os.getpid(), "network": not isolated}})
     wire.send(_outcome(order, wire, reads))
     sys.stderr.flush()
     os._exit(0)  # threads of user code do not hold up the answer
+
+
+def nursery(fd: int, parent: int) -> None:
+    """Load what a transform needs, then fork a child for every message that names a folder; one that names a child waits for it.
+
+    Nothing is worked on here, so that a child starts as if it had loaded everything itself.
+    """
+    guard.tie_to_parent(parent)
+    import pyarrow
+
+    from kfm.connectors import archive, collect, merge, transform  # noqa: F401  # heavy, and the reason for all this
+
+    pyarrow.array([0])  # only now does pyarrow look for the libraries it works with
+    gc.freeze()  # a collection in a child would copy every page of them
+    line = socket.socket(fileno=fd)
+    while True:
+        message, fds, _, _ = socket.recv_fds(line, 4096, 3)
+        if not message:
+            os._exit(0)
+        if not fds:
+            line.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(int(message), 0)[1]))
+            continue
+        pid = os.fork()
+        if pid == 0:
+            line.close()
+            _begin(message, fds)
+        for end in fds:
+            os.close(end)
+        line.send(b"%d" % pid)
+
+
+def _begin(folder: bytes, fds: list[int]) -> None:
+    """What the system does for a process that is started: a session, a folder and three pipes of its own."""
+    try:
+        signal.set_wakeup_fd(-1)
+        os.setsid()
+        os.chdir(folder)
+        for number, end in enumerate(fds):
+            os.dup2(end, number)
+            os.close(end)
+        main()
+    finally:
+        os._exit(1)
+
+
+def _room(limit: int) -> bool:
+    """Whether the limit leaves anything: a thread that gets no memory for its first steps would be waited for without end."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE") + (1 << 26) < limit
+    except (OSError, ValueError):
+        return True  # not Linux
+
+
+def _no_memory(order: _Order) -> dict[str, Any]:
+    message = f"the memory limit of {order.memory_bytes >> 20} MiB was reached"
+    return {"op": "failed", "message": message, "stack": traceback.format_exc(-8)}
 
 
 def _outcome(order: _Order, wire: _Wire, reads: guard.Reads | None) -> dict[str, Any]:
@@ -92,10 +154,6 @@ def _outcome(order: _Order, wire: _Wire, reads: guard.Reads | None) -> dict[str,
     except Refused as refused:
         return {"op": "refused", **msgspec.to_builtins(refused.refusal)}
     except MemoryError:
-        return {
-            "op": "failed",
-            "message": f"the memory limit of {order.memory_bytes >> 20} MiB was reached",
-            "stack": traceback.format_exc(-8),
-        }
+        return _no_memory(order)
     except BaseException as error:
         return {"op": "failed", "message": f"{type(error).__name__}: {error}", "stack": traceback.format_exc()}

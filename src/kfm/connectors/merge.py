@@ -18,7 +18,7 @@ from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Column
 from kfm.model.kinds import KINDS
 
-__all__ = ["extend", "merge"]
+__all__ = ["cast", "columns_after", "extend", "keys_of", "merge", "telling", "within"]
 
 _TYPES = {str(kind): name for name, kind in reversed(ARROW.items())}  # an Arrow type's plainest column type
 _SEPARATOR = "\x1f"
@@ -32,9 +32,9 @@ def merge(job: TransformJob, scratch: Path) -> TransformResult:
     `books` speaks of the part's rows: written = new or changed, unchanged = equal to the base's, dropped "stale" = older.
     """
     base, part = (pq.ParquetFile(i.path) for i in job.inputs)
-    columns = _columns(base, job)
+    columns = columns_after(base.schema_arrow, job)
     schema = arrow_schema(columns)
-    fresh = _cast(part.read(), schema)
+    fresh = cast(part.read(), schema)
     work = _Merge(job, fresh, schema, base)
     writer = TableWriter(scratch / job.artifact, columns, job.business_key)
     geometry = next((c.name for c in columns if c.type == "geometry"), None)
@@ -65,11 +65,18 @@ def merge(job: TransformJob, scratch: Path) -> TransformResult:
     )
 
 
-def _columns(base: "pq.ParquetFile", job: TransformJob) -> tuple[Column, ...]:
+def within(times: "pa.ChunkedArray", since: str, until: str) -> Any:
+    """Which times lie inside a half-open window."""
+    start, end = (pa.scalar(t, pa.string()).cast(times.type) for t in (since, until))
+    inside = pc.and_(pc.greater_equal(times, start), pc.less(times, end))
+    return np.asarray(inside.fill_null(False).combine_chunks())
+
+
+def columns_after(base: "pa.Schema", job: TransformJob) -> tuple[Column, ...]:
     """The base's columns in their order, then new ones of the part: adding passes, another type does not."""
     new = {c.name: c for c in job.schema}
     found = []
-    for field in base.schema_arrow:
+    for field in base:
         column = new.pop(field.name, None) or Column(name=field.name, type=_TYPES.get(str(field.type), "string"))  # type: ignore[arg-type]
         if ARROW[column.type] != field.type:
             raise Refused(
@@ -82,13 +89,13 @@ def _columns(base: "pq.ParquetFile", job: TransformJob) -> tuple[Column, ...]:
     return (*found, *(Column(name=c.name, type=c.type, unit=c.unit) for c in new.values()))
 
 
-def _cast(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
+def cast(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
     have = set(table.schema.names)
     arrays = [table.column(f.name) if f.name in have else pa.nulls(table.num_rows, f.type) for f in schema]
     return pa.table(arrays, schema=schema).combine_chunks()
 
 
-def _keys(table: "pa.Table", names: tuple[str, ...]) -> "pa.Array":
+def keys_of(table: "pa.Table", names: tuple[str, ...]) -> "pa.Array":
     """One text per row; the separator is escaped inside a part, so no two keys become one."""
     parts = [pc.cast(table.column(n), pa.string()) for n in names]
     parts = [pc.replace_substring(pc.replace_substring(p, "\\", "\\\\"), _SEPARATOR, "\\u") for p in parts]
@@ -96,7 +103,7 @@ def _keys(table: "pa.Table", names: tuple[str, ...]) -> "pa.Array":
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 
 
-def _rules(job: TransformJob, schema: "pa.Schema") -> dict[str, str]:
+def telling(job: TransformJob, schema: "pa.Schema") -> dict[str, str]:
     """Which columns tell what became of a row, as the job or its kind of source says; those that are there."""
     rules = job.tombstones
     if not rules and job.source_kind in KINDS:
@@ -117,10 +124,10 @@ class _Merge:
 
     def __init__(self, job: TransformJob, fresh: "pa.Table", schema: "pa.Schema", base: "pq.ParquetFile") -> None:
         self._job, self._fresh, self._schema, self._base = job, fresh, schema, base
-        self._keys = _keys(fresh, job.business_key)
+        self._keys = keys_of(fresh, job.business_key)
         self._used = np.zeros(fresh.num_rows, bool)
         self.unchanged = self.removed = 0
-        rules = _rules(job, schema)
+        rules = telling(job, schema)
         self._stale = self._older(
             rules.get("revision"), [n for rule, n in rules.items() if rule == "state" and n in base.schema_arrow.names]
         )
@@ -128,8 +135,8 @@ class _Merge:
 
     def rows(self) -> "Iterator[pa.RecordBatch]":
         for raw in self._base.iter_batches(batch_size=65_536):
-            table = _cast(pa.Table.from_batches([raw]), self._schema)
-            hit, where = self._find(_keys(table, self._job.business_key))
+            table = cast(pa.Table.from_batches([raw]), self._schema)
+            hit, where = self._find(keys_of(table, self._job.business_key))
             self._used[where[hit]] = True
             newer = hit & ~self._stale[where] if len(self._stale) else hit
             self.unchanged += self._equal(table, where, newer)
@@ -173,7 +180,7 @@ class _Merge:
         buried = stale.copy()  # rows that are back although the base has them as merged or deleted, by no newer word
         for raw in self._base.iter_batches(batch_size=65_536, columns=list({*self._job.business_key, revision, *state})):
             table = pa.Table.from_batches([raw])
-            hit, where = self._find(_keys(table, self._job.business_key))
+            hit, where = self._find(keys_of(table, self._job.business_key))
             held, given = table.column(revision), self._fresh.column(revision).take(pa.array(where))
             stale[where[hit & np.asarray(pc.greater(held, given).fill_null(False))]] = True
             gone = [np.asarray(pc.not_equal(table.column(n), "active").fill_null(False)) for n in state]
@@ -194,15 +201,15 @@ class _Merge:
     def _gone(self, table: "pa.Table") -> Any:
         """Which rows of the base lie inside the window; those among them that the part lacks were removed upstream."""
         job = self._job
-        timed = job.time_column is not None and job.time_column in self._schema.names
-        if not timed or job.since is None or job.until is None or job.incomplete:
-            return np.zeros(table.num_rows, bool)
-        times = table.column(job.time_column)
-        if not pa.types.is_timestamp(times.type):
-            return np.zeros(table.num_rows, bool)
-        since, until = (pa.scalar(t, pa.string()).cast(times.type) for t in (job.since, job.until))
-        inside = pc.and_(pc.greater_equal(times, since), pc.less(times, until))
-        return np.asarray(inside.fill_null(False).combine_chunks())
+        gone = np.zeros(table.num_rows, bool)
+        times = table.column(job.time_column) if job.time_column is not None and job.time_column in self._schema.names else None
+        if times is None or not pa.types.is_timestamp(times.type) or job.incomplete:
+            return gone
+        for since, until in job.windows:
+            gone |= within(times, since, until)
+        if job.since is None or job.until is None:
+            return gone
+        return within(times, job.since, job.until)
 
 
 class _Tombstones:

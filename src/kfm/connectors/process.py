@@ -1,12 +1,15 @@
 """The parent's side: starts the child, answers its requests, keeps the deadline and always clears up after it."""
 
 import contextlib
+import io
 import os
 import re
 import selectors
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +19,7 @@ import msgspec
 
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, Refusal, Refused, TransformJob, TransformResult
 
-__all__ = ["MEMORY_BYTES", "run_inline", "run_transform"]
+__all__ = ["MEMORY_BYTES", "kept_warm", "run_inline", "run_transform"]
 
 MEMORY_BYTES = 4 << 30
 Fetch = Callable[[dict[str, Any]], dict[str, Any]]  # {url, name, accept, body, keep} -> {path} | {error}
@@ -28,6 +31,7 @@ _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); import kfm; sys.path.append(sys.path.pop(0));"
     " from kfm.connectors.child import main; main()"
 )
+_BOOT_NURSERY = _BOOT.replace("import main; main()", "import nursery; nursery(int(sys.argv[2]), int(sys.argv[3]))")
 _ROOT = str(Path(__file__).resolve().parents[2])
 _TAIL = 4096  # of what the child wrote to stderr
 _LINE_CAP = 64 << 20  # a longer line is no protocol
@@ -55,8 +59,11 @@ def run_transform(
     Raises `CaptureRefused` when the capture is refused and `ConnectorFailed` when the child raised, crashed or ran out of time.
     """
     scratch = scratch.resolve()
-    child = _Child(scratch, on_event or _ignore, fetch)
-    order = {"op": "job", "job": job, "scratch": str(scratch), "memory_bytes": memory_bytes, "parent": os.getpid()}
+    nursery = _NURSERIES.get(os.getpid()) if job.connector is None else None
+    born = nursery.bear(scratch) if nursery is not None else None
+    child = _Child(scratch, on_event or _ignore, fetch, born)
+    parent = os.getpid() if born is None else born.parent
+    order = {"op": "job", "job": job, "scratch": str(scratch), "memory_bytes": memory_bytes, "parent": parent}
     try:
         ended = child.converse(order, time.monotonic() + timeout_s if timeout_s is not None else None)
     finally:
@@ -74,13 +81,91 @@ def run_inline(job: TransformJob, scratch: Path, *, fetch: Fetch | None = None, 
         raise CaptureRefused(refused.refusal) from None
 
 
+@contextlib.contextmanager
+def kept_warm() -> Iterator[None]:
+    """Meanwhile children that run no connector code are forked from one that has loaded what they need; each still runs one job."""
+    nursery = _NURSERIES[os.getpid()] = _Nursery()
+    try:
+        yield
+    finally:
+        _NURSERIES.pop(os.getpid(), None)
+        nursery.close()
+
+
+class _Nursery:
+    """The process that children are forked from: it has loaded the libraries and never worked with them."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._lock = threading.Lock()
+        with theirs:
+            command = [sys.executable, "-s", "-P", "-c", _BOOT_NURSERY, _ROOT, str(theirs.fileno()), str(os.getpid())]
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),), env=_environment(), start_new_session=True,
+            )  # fmt: skip
+
+    def bear(self, scratch: Path) -> "_Born | None":
+        """A new child in `scratch`; None when the nursery is gone, and one has to be started as ever."""
+        pipes = [os.pipe() for _ in range(3)]
+        theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
+        pid = self._ask(os.fsencode(scratch), theirs)
+        for end in theirs:
+            os.close(end)
+        ours = [io.FileIO(fd, mode) for fd, mode in ((pipes[0][1], "wb"), (pipes[1][0], "rb"), (pipes[2][0], "rb"))]
+        if pid is not None:
+            return _Born(self, pid, *ours)
+        for end_ in ours:
+            end_.close()
+        return None
+
+    def _ask(self, message: bytes, fds: list[int]) -> int | None:
+        try:
+            with self._lock:
+                socket.send_fds(self._socket, [message], fds)
+                return int(self._socket.recv(32) or b"?")
+        except (OSError, ValueError):
+            return None
+
+    def wait(self, pid: int) -> int:
+        """How a child ended; it is the nursery's to reap. -9 when both are gone."""
+        status = self._ask(b"%d" % pid, [])
+        return -signal.SIGKILL if status is None else status
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def close(self) -> None:
+        """End it, and with it whatever it started."""
+        self._socket.close()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+_NURSERIES: dict[int, _Nursery] = {}  # by process: one that was forked has none
+
+
+class _Born:
+    """A forked child, with what is used of a started one."""
+
+    def __init__(self, nursery: _Nursery, pid: int, stdin: Any, stdout: Any, stderr: Any) -> None:
+        self._nursery, self.pid, self.stdin, self.stdout, self.stderr = nursery, pid, stdin, stdout, stderr
+        self.parent = nursery.pid
+        self.returncode: int | None = None
+
+    def wait(self) -> None:
+        self.returncode = self._nursery.wait(self.pid) if self.returncode is None else self.returncode
+
+
 class _Child:
     """One child process with its pipes."""
 
-    def __init__(self, scratch: Path, on_event: OnEvent, fetch: Fetch | None) -> None:
+    def __init__(self, scratch: Path, on_event: OnEvent, fetch: Fetch | None, born: _Born | None = None) -> None:
         self._on_event, self._fetch = on_event, fetch
         self.tail = b""
-        self._process = subprocess.Popen(
+        self._process: Any = born or subprocess.Popen(
             [sys.executable, "-s", "-P", "-c", _BOOT, _ROOT],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -228,7 +313,7 @@ def _last_words(tail: bytes) -> str:
 def _own(result: TransformResult, job: TransformJob) -> TransformResult:
     """What a job of this kind can say: connector code runs beside the transform and could say more in its name."""
     steps = result.steps if job.kind == "govern" else ()
-    files = result.files if job.kind in ("twin", "merge") or (job.kind == "transform" and job.connector is None) else ()
+    files = result.files if job.kind in ("twin", "merge", "collect") or (job.kind == "transform" and job.connector is None) else ()
     key = result.key if job.connector is None else job.business_key
     rows = job.artifact.rpartition(".")[0] + ".quarantine.jsonl" if result.quarantine is not None else None
     return msgspec.structs.replace(result, artifact=job.artifact, steps=steps, files=files, key=key, quarantine=rows)

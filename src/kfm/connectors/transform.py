@@ -75,6 +75,10 @@ def perform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]]
         from kfm.connectors.merge import merge
 
         return merge(job, scratch)
+    if job.kind == "collect":
+        from kfm.connectors.collect import collect
+
+        return collect(job, scratch)
     if job.kind == "join":
         from kfm.connectors.join import join
 

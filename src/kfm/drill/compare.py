@@ -71,7 +71,7 @@ def _ledger(file: Path, data: Path, dataset_id: str) -> tuple[list[LedgerRow], i
         rows: list[LedgerRow] = store.read(lambda tx: tx.runs.recent(dataset_id, 10_000))
         for row in rows:
             check_chain(journal(store, data, row))
-        jobs = store.read(lambda tx: tx.jobs.waiting(dataset_id))
+        jobs = [j for j in store.read(lambda tx: tx.jobs.waiting(dataset_id)) if j.job_type == "ingest.pull_source"]
         return sorted(rows, key=lambda r: (r.partition, r.timestamp, r.run_id)), len(jobs)
     finally:
         store.close()

@@ -14,7 +14,9 @@ __all__ = [
     "Extent",
     "HostLimits",
     "Location",
+    "Notify",
     "Polite",
+    "PoolLimits",
     "Quality",
     "Release",
     "Source",
@@ -70,6 +72,18 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     only: tuple[str, ...] = ()  # names of the resources that are wanted; empty: all
 
 
+class PoolLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much of a pool may run at once, on all machines together."""
+
+    slots: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
+
+
+class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whom the job `notify` tells, beside ledger/notices.jsonl."""
+
+    webhook: Annotated[str, msgspec.Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*)?$")] = ""  # the variable that holds the address
+
+
 class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`kfm.yml`: marks a folder as a workspace."""
 
@@ -82,7 +96,9 @@ class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     # Mail or address of whoever answers for these requests; every upstream is told.
     contact: Annotated[str, msgspec.Meta(pattern=r"^(https?://[!-'*-~]+|[!-'*-?A-~]+@[!-'*-?A-~]+)?$")] = ""
     polite: Polite = Polite()
+    notify: Notify = Notify()
     catalogues: tuple[Catalogue, ...] = ()  # where `kfm discover` looks for what is not registered yet
+    pools: dict[Identifier, PoolLimits] = {}  # a pool that is not named is not limited
     replay: str = ""  # folder with REPLAY.json that `--upstream replay` answers from, relative to the workspace
 
 
@@ -193,6 +209,7 @@ class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     retention: str | None = None  # how long versions that are not official are kept; None: for ever
     quality: Quality = Quality()
     approvals: Annotated[int, msgspec.Meta(ge=0, le=9)] = 0  # people who must approve each version
+    derive: tuple[Literal["tiles", "search"], ...] = ()  # what is made from each new version: map tiles, a search index
     drivers: tuple[Identifier, ...] = ()  # who may read the bytes; empty: the reader of source.format
     merge: Literal["replace", "upsert", "partition"] = "replace"
     partitions: tuple[Identifier, ...] = ()

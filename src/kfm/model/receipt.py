@@ -61,6 +61,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     provenance: Provenance
     errors: tuple[ReceiptError, ...]
     dry_run: bool = False
+    parameters: dict[str, Any] = {}  # of jobs that are not ingests
+    correlation_id: str = ""
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -98,6 +100,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     git_sha: str | None = None
     image_digest: str | None = None
     dry_run: bool = False
+    backfill: str = ""
+    parts: str = ""  # of an assembling run: the digest of the list of parts it pinned
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

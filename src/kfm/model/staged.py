@@ -1,0 +1,38 @@
+"""The parts an assembling run pinned, as a list kept under its own digest."""
+
+import msgspec
+
+from kfm.model.ledger import LedgerRow
+
+__all__ = ["ASSEMBLE", "Part", "Pins", "is_assembly", "pins_path"]
+
+ASSEMBLE = "assemble"  # the trigger of an assembling run
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One staged part: whose, of what, and where its bytes and its capture lie."""
+
+    run_id: str
+    partition: str
+    window: str
+    mark: str  # input hash : transform hash : spec hash
+    part: str  # digest of its table
+    artifact: str
+    capture_id: str
+    rows: int
+
+
+class Pins(msgspec.Struct, frozen=True, kw_only=True):
+    """`work/<id>/assemblies/<digest>.json`: what one assembling run is made from, in the order in which it counts."""
+
+    dataset_id: str
+    backfill: str
+    parts: tuple[Part, ...]
+
+
+def pins_path(dataset_id: str, digest: str) -> str:
+    return f"work/{dataset_id}/assemblies/{digest.removeprefix('sha256:')[:32]}.json"
+
+
+def is_assembly(row: LedgerRow) -> bool:
+    return bool(row.backfill) and row.trigger_type == ASSEMBLE
