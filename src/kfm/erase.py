@@ -23,7 +23,7 @@ def erase(world: World, dataset_id: str) -> int:
     kept = f"processed/{dataset_id}/{head.version_id}/"
     gone = [p for p in world.data.names(f"processed/{dataset_id}") if not p.startswith(kept)]
     gone += world.data.names(f"raw/{dataset_id}/captures")
-    for folder in ("parts", "precise", "proposals", "quarantine", "noops", "runs"):
+    for folder in ("parts", "precise", "proposals", "quarantine", "noops", "runs", "index", "tiles", "qa"):
         gone += world.data.names(f"work/{dataset_id}/{folder}")
     gone += [p for p in world.data.names(f"catalog/stac/{dataset_id}/items") if str(head.version_id) not in p]
     for path in gone:

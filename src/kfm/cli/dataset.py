@@ -33,6 +33,11 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--policy-label", help="what policy reads; `public` for open data")
     parser.add_argument("--key", action="append", default=[], metavar="COLUMN", help="a column of the business key; repeatable")
     parser.add_argument("--time-column", help="rows outside a window are dropped by it")
+    parser.add_argument(
+        "--cadence",
+        default="daily",
+        help="how often it is looked at: real-time, daily, weekly, annual, static, a length or a cron line; default: daily",
+    )
     parser.add_argument("--encoding", help="of the file, when it is not UTF-8")
 
 
@@ -66,7 +71,7 @@ def _new(workspace: Any, args: Any) -> int:
     source |= {k: v for k, v in (("time_column", args.time_column), ("encoding", args.encoding)) if v}
     plain: dict[str, Any] = {"dataset_id": args.dataset_id, "title": args.title or args.dataset_id.replace("_", " ").capitalize()}
     plain |= {k: v for k, v in (("licence", args.licence), ("sensitivity", args.sensitivity), ("policy_label", args.policy_label)) if v}
-    plain |= {"source": source, "business_key": list(args.key)}
+    plain |= {"source": source, "business_key": list(args.key), "cadence": args.cadence}
     msgspec.convert(plain, DatasetEntry)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.yaml.encode(plain, order=None))

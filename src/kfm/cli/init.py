@@ -45,9 +45,10 @@ def make_workspace(folder: Path, *, sample: bool, allow_loopback: bool = False, 
 
 
 def _copy_kansas(folder: Path) -> None:
-    """The registry and the connectors of the shipped workspace; what runs left there stays there."""
+    """The registry, the schedules and the connectors of the shipped workspace; what runs left there stays there."""
     assert KANSAS is not None
-    for path in (KANSAS / "kfm.yml", KANSAS / "README.md", *(KANSAS / "data" / "registry").rglob("*"), *(KANSAS / "scripts").rglob("*")):
+    kept = [path for part in ("data/registry", "scripts", "pipelines") for path in (KANSAS / part).rglob("*")]
+    for path in (KANSAS / "kfm.yml", KANSAS / "README.md", *kept):
         if path.is_file():
             _copy(path, folder / path.relative_to(KANSAS))
 

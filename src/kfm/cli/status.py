@@ -1,15 +1,20 @@
 """What is official, fresh, failed or waiting, and the next command for each.
 
---json = {"datasets": [{dataset_id, state, version_id, generation, fresh, last_run_id, reason, next}]},
-state: official, proposed, denied, failed, running, waiting, withdrawn, none.
+--json = {"datasets": [{dataset_id, state, version_id, generation, fresh, last_run_id, reason, next}],
+"attention": [{kind, what, why, next}], "pools": [{name, slots, running, queued, later, wait_ms, paused}],
+"freshness": {dataset_id: delta_minutes}}, state: official, proposed, denied, failed, running, waiting, withdrawn, none.
 """
 
 import datetime as dt
 from typing import Any
 
+import msgspec
+
+from kfm.attention import attention, freshness
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import show, sign
 from kfm.errors import KfmError
+from kfm.pools import pool_rows
 from kfm.status import dataset_status
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
@@ -18,6 +23,10 @@ from kfm.world import World
 __all__ = ["configure", "main"]
 
 _SIGNS = {"official": "PASS", "proposed": "PROPOSED", "denied": "REJECTED", "failed": "FAILED", "running": "RUNNING", "waiting": "PROPOSED"}
+
+_NEEDS = {"stuck": "FAILED", "dead": "FAILED", "failed": "FAILED", "failing": "LATE", "denied": "REJECTED", "waiting": "PROPOSED", "stale": "LATE", "off": "REJECTED"}  # fmt: skip
+
+_ROWS = {"stale", "waiting", "denied", "failed"}
 
 
 def configure(parser: Parser) -> None:
@@ -29,9 +38,12 @@ def main(args: Any) -> int:
     names = args.dataset or workspace.registered()
     with open_world(workspace) as world:
         found = [_row(workspace, world, name) for name in names]
+        needs = attention(world, [row for row, _ in found])
+        pools = world.store.read(lambda tx: pool_rows(tx, world.store.now_ms()))
+        late = {name: freshness(world, name) for name in names if workspace.readable(name) is not None}
     rows, code = [row for row, _ in found], max((code for _, code in found), default=0)
     if args.json:
-        emit({"datasets": rows})
+        emit({"datasets": rows, "attention": [msgspec.to_builtins(a) for a in needs], "pools": pools, "freshness": late})
         return code
     print(f"{len(rows)} datasets {dt.datetime.now().astimezone().strftime('%a %d %b %Y %H:%M %Z'):>65}\n")
     for row in rows:
@@ -42,6 +54,11 @@ def main(args: Any) -> int:
             show(f"      {row['reason']}")
         if row["next"]:
             print(f"      {again(args, row['next'].removeprefix('kfm '))}")
+    told = {row["dataset_id"] for row in rows}
+    for need in [a for a in needs if a.what not in told or a.kind not in _ROWS]:  # what the rows above have said is not said twice
+        show(
+            f"\n  {sign(_NEEDS[need.kind])} {need.kind:<9} {need.what}\n      {need.why}\n      {again(args, need.next.removeprefix('kfm '))}"
+        )
     return code
 
 

@@ -1,0 +1,203 @@
+"""List, show, retry and cancel jobs.
+
+kfm jobs list [--state queued|running|ended] [--dataset ID] [--type TYPE]
+kfm jobs show JOB
+kfm jobs put TYPE --dataset kfm://dataset/ID [--set NAME=VALUE] [--pool NAME] [--priority N] [--not-before TIME]
+kfm jobs retry JOB|--dead
+kfm jobs cancel JOB
+kfm jobs dead
+kfm jobs types
+kfm jobs pools
+"""
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import Parser, again, emit
+from kfm.cli.terminal import say, show, sign
+from kfm.cli.worker import dataset_id_of, request_of, store_of
+from kfm.errors import UsageError
+from kfm.model.ledger import JobRow
+from kfm.store.jobs import envelope_of
+from kfm.workspace import Workspace, open_workspace
+
+__all__ = ["configure", "main"]
+
+_SIGNS = {
+    "queued": "FENCED",
+    "running": "RUNNING",
+    "succeeded": "COMMITTED",
+    "skipped": "NOOP",
+    "failed": "FAILED",
+    "dead": "FAILED",
+    "cancelled": "NOOP",
+}
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("action", choices=("list", "show", "put", "retry", "cancel", "dead", "types", "pools"))
+    parser.add_argument("what", nargs="?", default="", metavar="JOB|TYPE", help="a job id or its beginning; put: a type")
+    parser.add_argument("--state", choices=("queued", "running", "ended"), default=None, help="list: only these")
+    parser.add_argument("--dataset", default="", metavar="kfm://dataset/ID", help="list: of this dataset; put: what it works on")
+    parser.add_argument("--type", default=None, dest="job_type", metavar="TYPE", help="list: of this type")
+    parser.add_argument("--limit", type=int, default=50, metavar="N", help="list: how many at the most")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="put: a parameter; repeatable")
+    parser.add_argument("--partition", default="", help="put: one partition")
+    parser.add_argument("--window", default="", metavar="SINCE/UNTIL", help="put: one window")
+    parser.add_argument("--pool", default="", help="put: the pool it runs in")
+    parser.add_argument("--priority", type=int, default=0, metavar="N", help="put: higher comes first")
+    parser.add_argument("--not-before", default="", metavar="TIME", help="put: RFC 3339; it waits until then")
+    parser.add_argument("--dead", action="store_true", help="retry: every job that was put aside")
+
+
+def main(args: Any) -> int:
+    workspace = open_workspace(args.workspace)
+    if args.action == "types":
+        return _types(args)
+    with store_of(workspace) as store:
+        if args.action in ("list", "dead"):
+            return _list(store, args)
+        if args.action == "pools":
+            return _pools(store, workspace, args)
+        if args.action == "put":
+            return _put(store, workspace, args)
+        return _one(store, args)
+
+
+def _plain(job: JobRow) -> dict[str, Any]:
+    found = {k: v for k, v in msgspec.to_builtins(job).items() if k not in ("envelope", "vtime", "put_ms", "token")}
+    return {**found, "not_before": _moment(job.not_before), "word": _word(job)}
+
+
+def _moment(ms: int) -> str | None:
+    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if ms else None
+
+
+def _word(job: JobRow) -> str:
+    return job.outcome if job.state == "ended" else job.state
+
+
+def _list(store: Any, args: Any) -> int:
+    dead = args.action == "dead"
+    found = store.read(
+        lambda tx: tx.jobs.listing(
+            state="ended" if dead else args.state, dataset_id=dataset_id_of(args.dataset) if args.dataset else None, job_type=args.job_type,
+            outcome="dead" if dead else None, limit=args.limit,
+        )
+    )  # fmt: skip
+    if args.json:
+        emit({"jobs": [_plain(job) for job in found]})
+        return 0
+    for job in found:
+        show(
+            f"  {sign(_SIGNS.get(_word(job), '?'))} {job.job_id[:8]}  {job.job_type:<24} {job.dataset_id:<20} {_word(job):<10} {_why(job)}"
+        )
+    if not found:
+        say("No job was put aside." if dead else "No jobs.")
+    elif dead:
+        say(f"`{again(args, 'jobs retry --dead')}` tries all of them again; `{again(args, 'jobs show JOB')}` says what happened.")
+    return 0
+
+
+def _why(job: JobRow) -> str:
+    if job.state == "queued":
+        until = f"not before {_moment(job.not_before)}" if job.not_before else f"pool {job.pool}"
+        return f"{until}; {job.attempts} failed: {job.error}" if job.attempts else until
+    if job.state == "running":
+        return f"on {(job.owner or 'a command').removeprefix('worker/')} since {(job.started_at or '')[:19]}"
+    return job.error or f"{(job.ended_at or '')[:19]}"
+
+
+def _find(store: Any, text: str) -> JobRow:
+    if not text:
+        raise UsageError("No job is named.", expected="a job id", remedy="`kfm jobs list` shows them.")
+    exact: JobRow | None = store.read(lambda tx: tx.jobs.of(text))
+    if exact is not None:
+        return exact
+    near: list[JobRow] = [j for j in store.read(lambda tx: tx.jobs.listing(limit=100_000)) if j.job_id.startswith(text)]
+    if len(near) != 1:
+        what = f"{len(near)} jobs begin with {text}" if near else f"There is no job {text}"
+        raise UsageError(f"{what}.", expected="the id of one job", remedy="`kfm jobs list` shows them.")
+    return near[0]
+
+
+def _one(store: Any, args: Any) -> int:
+    if args.action == "retry" and args.dead:
+        jobs = store.read(lambda tx: tx.jobs.listing(state="ended", outcome="dead", limit=100_000))
+        for job in jobs:
+            store.transaction(lambda tx, job_id=job.job_id: tx.jobs.retry(job_id))
+        emit({"retried": [j.job_id for j in jobs]}) if args.json else print(f"{len(jobs)} jobs wait again.")
+        return 0
+    job = _find(store, args.what)
+    if args.action == "retry":
+        job = store.transaction(lambda tx: tx.jobs.retry(job.job_id))
+    elif args.action == "cancel":
+        job = store.transaction(lambda tx: tx.jobs.cancel(job.job_id))
+    if args.json:
+        emit({"job": _plain(job), "envelope": msgspec.to_builtins(envelope_of(job))})
+        return 0
+    show(f"{sign(_SIGNS.get(_word(job), '?'))} {job.job_id}  {job.job_type}  {_word(job)}{', told to stop' if job.cancel else ''}")
+    facts = (
+        ("dataset", job.dataset_id), ("partition", job.partition), ("window", job.win), ("pool", job.pool), ("asked for", job.put_at[:19]),
+        ("times", str(job.generation)), ("failed", f"{job.attempts} of {job.max_attempts}" if job.attempts else ""), ("why", job.reason),
+        ("waits until", _moment(job.not_before) if job.state == "queued" else ""), ("worker", (job.owner or "").removeprefix("worker/")),
+        ("error", job.error),
+    )  # fmt: skip
+    for name, value in facts:
+        if value:
+            show(f"  {name:<12} {value}")
+    if job.outcome in ("dead", "failed") and job.state == "ended":
+        say(f"  next         `{again(args, f'jobs retry {job.job_id[:8]}')}` tries it again")
+    return 0
+
+
+def _put(store: Any, workspace: Workspace, args: Any) -> int:
+    from kfm.jobs.base import job_type, parameters_of
+
+    args.type = args.what
+    kind = job_type(args.what)
+    dataset_id = dataset_id_of(args.dataset) if args.dataset else ""
+    entry = workspace.require(dataset_id) if dataset_id else None
+    at = dt.datetime.fromisoformat(args.not_before).timestamp() * 1000 if args.not_before else 0
+    request = request_of(
+        args, dataset_id=dataset_id, partition=args.partition, win=args.window, pool=args.pool or (entry.pool if entry else ""),
+        priority=args.priority, not_before=int(at), max_attempts=kind.max_attempts,
+    )  # fmt: skip
+    parameters_of(kind, request.parameters)
+    job: JobRow = store.transaction(lambda tx: tx.jobs.submit(request))
+    emit({"job": _plain(job)}) if args.json else print(job.job_id)
+    return 0
+
+
+def _types(args: Any) -> int:
+    from kfm.jobs import JOB_MODULES
+    from kfm.jobs.base import job_type
+
+    kinds = [job_type(name) for name in JOB_MODULES]
+    if args.json:
+        shown = ("name", "purpose", "triggers", "inputs", "outputs", "idempotency", "rules", "zone_in", "zone_out", "timeout_s", "memory_mb", "max_attempts")  # fmt: skip
+        emit({"types": [{n: getattr(k, n) for n in shown} | {"parameters": list(k.parameters.__struct_fields__)} for k in kinds]})
+        return 0
+    for kind in kinds:
+        print(f"  {kind.name:<24} {kind.purpose}\n{'':<27}{kind.inputs} -> {kind.outputs}; {kind.triggers}")
+        if kind.parameters.__struct_fields__:
+            print(f"{'':<27}--set {', '.join(kind.parameters.__struct_fields__)}")
+    return 0
+
+
+def _pools(store: Any, workspace: Workspace, args: Any) -> int:
+    from kfm.pools import pool_rows
+
+    rows = store.read(lambda tx: pool_rows(tx, store.now_ms()))
+    if args.json:
+        emit({"pools": rows})
+        return 0
+    for row in rows:
+        slots = f"{row['running']} of {row['slots']}" if row["slots"] else f"{row['running']}"
+        waits = f", the oldest for {row['wait_ms'] / 1000:.0f} s" if row["queued"] else ""
+        show(
+            f"  {sign('RUNNING' if row['running'] else 'NOOP')} {row['name']:<16} {slots} running, {row['queued']} wait{waits} {row['paused']}"
+        )
+    return 0

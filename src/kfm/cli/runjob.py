@@ -1,0 +1,182 @@
+"""Work a single job now, through the same table and the same entry point as a worker."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import emit
+from kfm.cli.terminal import say, show, sign
+from kfm.cli.worker import dataset_id_of, request_of, run_here, store_of
+from kfm.clock import SystemClock
+from kfm.errors import Denied, Fenced, IntegrityError, UsageError
+from kfm.heartbeat import Heartbeat
+from kfm.joblog import JobLog
+from kfm.jobs.base import job_type, parameters_of
+from kfm.model import ids
+from kfm.model.job import Input, Request
+from kfm.model.ledger import JobRow, Token
+from kfm.model.receipt import Receipt
+from kfm.worker import Ended
+from kfm.workspace import Workspace
+
+__all__ = ["run_job"]
+
+
+def run_job(workspace: Workspace, args: Any) -> int:
+    """One job, then the jobs that follow from it."""
+    if args.receipt is not None:
+        return _again(workspace, args)
+    if not args.type:
+        raise UsageError(
+            "No type of job is named.", expected="run-job TYPE --dataset kfm://dataset/ID", remedy="`kfm jobs types` lists them."
+        )
+    kind = job_type(args.type)
+    dataset_id = dataset_id_of(args.dataset) if args.dataset else ""
+    pinned = (Input(kind="dataset", id=f"kfm://dataset/{args.dataset.removeprefix('kfm://dataset/')}"),) if "@" in args.dataset else ()
+    if dataset_id:
+        workspace.require(dataset_id)
+    request = request_of(
+        args, dataset_id=dataset_id, partition=args.partition, win=args.window, inputs=pinned, max_attempts=kind.max_attempts
+    )
+    parameters_of(kind, request.parameters)
+    ended = _worked(workspace, request, args)
+    return _tell(workspace, ended, args)
+
+
+def _worked(workspace: Workspace, request: Request, args: Any) -> list[tuple[JobRow, Ended]]:
+    """The job and, unless it is left to others, what it put into the queue."""
+    done: list[tuple[JobRow, Ended]] = []
+    with store_of(workspace) as store:
+        token = store.transaction(lambda tx: tx.leases.take(f"worker/run-job-{os.getpid()}", "run-job", workspace.config.lease_seconds))
+        heart = Heartbeat(store, workspace.config.lease_seconds)
+        heart.add(token)
+        try:
+            job = _take(store, token, store.transaction(lambda tx: tx.jobs.submit(request)).job_id)
+            done.append((job, _one(store, token, workspace, job, args.upstream)))
+            while not args.no_follow and done[-1][1].status in ("succeeded", "skipped"):
+                job_id = store.read(lambda tx: _next(tx, request.dataset_id, job))
+                if job_id is None:
+                    break
+                follows = _take(store, token, job_id)
+                done.append((follows, _one(store, token, workspace, follows, args.upstream)))
+        finally:
+            heart.stop()
+            store.transaction(lambda tx: tx.leases.release(token))
+    return done
+
+
+def _next(tx: Any, dataset_id: str, job: JobRow) -> str | None:
+    """A job that the run of this one asked for: judging what came in."""
+    waiting = tx.jobs.listing(state="queued", dataset_id=dataset_id) if dataset_id else []
+    return next((j.job_id for j in waiting if j.job_type == "validate.qa_dataset" and j.put_ms >= job.put_ms and not j.attempts), None)
+
+
+def _take(store: Any, token: Token, job_id: str) -> JobRow:
+    job: JobRow | None = store.transaction(lambda tx: tx.jobs.claim_one(token, job_id))
+    if job is None:
+        found: JobRow = store.read(lambda tx: tx.jobs.of(job_id))
+        off = [s for s in store.read(lambda tx: tx.jobs.switches()) if s["name"] in (found.dataset_id, found.job_type)]
+        if off:
+            raise Denied(
+                f"{off[0]['name']} is switched off by {off[0]['by_whom']}: {off[0]['reason']}", expected="it to be on",
+                remedy=f"`kfm switch on {off[0]['name']}` when that is settled.",
+            )  # fmt: skip
+        raise Fenced(f"A worker has job {job_id} already.", expected="it to wait", remedy=f"`kfm jobs show {job_id}` shows it.")
+    return job
+
+
+def _one(store: Any, token: Token, workspace: Workspace, job: JobRow, upstream: str) -> Ended:
+    run_id, began, log = str(ids.new_run_id()), time.monotonic(), JobLog(workspace.path / "ledger" / "logs", SystemClock())
+    log.tell(job, run_id, "started", wait_ms=job.wait_ms or 0)
+    ended: Ended = run_here(workspace, job, run_id, upstream)
+    status = "skipped" if ended.status == "later" else ended.status
+    error = {"message": ended.error or ended.reason, "stack": ended.stack} if status == "failed" else None
+    took = int((time.monotonic() - began) * 1000)
+    log.tell(
+        job, run_id, status, duration_ms=took, error=error, zone_in=ended.zone_in, zone_out=ended.zone_out, policy_label=ended.policy_label
+    )
+
+    def close(tx: Any) -> None:
+        if ended.status == "failed":
+            tx.jobs.fail(token, job, ended.error or ended.reason, retry=False)  # nobody asked for more than one try
+        else:
+            tx.jobs.finish(token, job, "skipped" if ended.status == "later" else ended.status)
+
+    store.transaction(close)
+    return ended
+
+
+def _tell(workspace: Workspace, done: list[tuple[JobRow, Ended]], args: Any) -> int:
+    code = max({"succeeded": 0, "skipped": 0, "later": 5}.get(e.status, e.exit_code or 1) for _, e in done)
+    if args.json:
+        emit(
+            {
+                "jobs": [
+                    {
+                        "job_id": j.job_id, "job_type": j.job_type, "dataset_id": j.dataset_id, "status": e.status, "reason": e.reason,
+                        "receipt": e.receipt or None, "error": e.error or None,
+                    }
+                    for j, e in done
+                ]
+            }
+        )  # fmt: skip
+        return code
+    for job, ended in done:
+        state = {"succeeded": "COMMITTED", "skipped": "NOOP", "later": "FENCED"}.get(ended.status, "FAILED")
+        show(f"  {sign(state)} {job.job_type:<24} {job.dataset_id:<22} {ended.status:<10} {ended.reason}")
+        if ended.receipt:
+            show(f"      {ended.receipt}")
+        if ended.status == "failed":
+            say(f"      {ended.error}")
+    if code:
+        say(f"exit {code}")
+    return code
+
+
+# ---- from a receipt ----------------------------------------------------------------------------------------------------
+def _again(workspace: Workspace, args: Any) -> int:
+    """Do what a receipt tells of once more, and compare the digests of what comes out."""
+    try:
+        told = msgspec.json.decode(args.receipt.read_bytes(), type=Receipt)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError(
+            f"{args.receipt.name} is not a receipt: {error}.", expected="a file below receipts/", remedy="Check the path."
+        ) from error
+    if told.job_type == "ingest.pull_source":
+        from kfm.cli import rebuild
+
+        return rebuild.main(args)
+    named = [i for i in told.inputs if i.kind == "dataset" and "@" in i.id]
+    inputs = tuple(Input(kind="dataset", id=i.id, checksum=i.checksum if i.checksum.startswith("sha256:") else "") for i in named)
+    request = Request(
+        job_type=told.job_type, dataset_id=told.dataset_id, inputs=inputs, parameters=told.parameters, reason=f"as {told.run_id}",
+        event=str(ids.new_run_id()), requested_by="system",
+    )  # fmt: skip
+    args.no_follow = True
+    job, ended = _worked(workspace, request, args)[0]
+    if ended.status == "failed":
+        return _tell(workspace, [(job, ended)], args)
+    made = msgspec.json.decode((workspace.path / ended.receipt).read_bytes(), type=Receipt)
+    return _compared(told, made, args.receipt, args.json)
+
+
+def _compared(told: Receipt, made: Receipt, path: Path, as_json: bool) -> int:
+    then, now = ({o.id: o.checksum for o in r.outputs} for r in (told, made))
+    equal = then == now
+    if as_json:
+        emit({"run_id": told.run_id, "job_type": told.job_type, "equal": equal, "then": then, "now": now})
+    else:
+        print(
+            f"{sign('PASS' if equal else 'FAILED')} {told.job_type} of {told.run_id}: {len(now)} outputs {'equal' if equal else 'differ'}"
+        )
+        for name in sorted(then.keys() | now.keys()):
+            if then.get(name) != now.get(name):
+                print(f"  {name}\n    then {then.get(name)}\n    now  {now.get(name)}")
+    if not equal:
+        raise IntegrityError(
+            f"{path.name} tells of other outputs than were made now.", expected="equal digests", remedy="`--json` lists both."
+        )
+    return 0

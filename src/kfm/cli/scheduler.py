@@ -1,0 +1,206 @@
+"""Put jobs by schedule, until it is stopped. Any number may run: one leads, another takes over when it dies.
+
+kfm scheduler                the schedules of pipelines/orchestration/schedules, and every registry entry with a cadence
+kfm scheduler --once         one tick: for a crontab or a CronJob; what is due is put, then it ends
+
+--json = {"leads", "puts", "skips", "next_at", "problems": [{file, what, remedy}]} of the last tick.
+"""
+
+import datetime as dt
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import Parser, emit
+from kfm.cli.terminal import say, sign
+from kfm.clock import rfc3339
+from kfm.config import implicit_schedule, load_schedule, planned_by, schedule_files
+from kfm.errors import KfmError, UsageError
+from kfm.fetch.url import parse_url
+from kfm.schedule.cadence import Timetable
+from kfm.schedule.scheduler import Scheduler, Ticked
+from kfm.targets import targets_of
+from kfm.wiring import open_world
+from kfm.workspace import Workspace, open_workspace
+from kfm.world import World
+
+__all__ = ["Tables", "configure", "main", "make_scheduler"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("--once", action="store_true", help="one tick, then end")
+    parser.add_argument("--until", metavar="TIME", help="end at this moment, such as 2026-11-01T06:00:00Z")
+
+
+class Tables:
+    """The timetables of a workspace, read again when a file has changed."""
+
+    def __init__(self, workspace: Workspace, toolchain: Callable[[], str] = lambda: "") -> None:
+        self._workspace, self._toolchain = workspace, toolchain
+        self._seen: object = None
+        self._found: tuple[list[Timetable], list[dict[str, str]]] = ([], [])
+
+    def __call__(self) -> list[Timetable]:
+        return self._load()[0]
+
+    @property
+    def problems(self) -> list[dict[str, str]]:
+        """Files that say something wrong; the others are worked all the same."""
+        return self._load()[1]
+
+    def named(self, name: str) -> Timetable:
+        """A schedule by its name or its dataset; any other is refused with the nearest one."""
+        found = {t.dataset: t for t in self()} | {t.name: t for t in self()}
+        if name not in found:
+            import difflib
+
+            near = difflib.get_close_matches(name, found, 1)
+            remedy = f"Did you mean `{near[0]}`?" if near else "`kfm schedule list` shows them."
+            raise UsageError(f"There is no schedule {name}.", expected="the name of a schedule or a dataset", remedy=remedy)
+        return found[name]
+
+    def _load(self) -> tuple[list[Timetable], list[dict[str, str]]]:
+        seen = _stamp(self._workspace)
+        if seen != self._seen:
+            self._found, self._seen = self._read(), seen
+        return self._found
+
+    def _read(self) -> tuple[list[Timetable], list[dict[str, str]]]:
+        workspace, tables, problems, broken = self._workspace, dict[str, Timetable](), list[dict[str, str]](), set[str]()
+        for path in schedule_files(workspace.path):
+            try:
+                table = load_schedule(workspace.path, path, self._mark)
+                if table.window_s is not None:
+                    targets_of(workspace, table.dataset, win=next(table.windows(table.start)).text)  # refused where windows mean nothing
+                if table.subject in tables:
+                    raise UsageError(
+                        f"{path.name}: {table.subject} has a schedule, {tables[table.subject].name}.",
+                        expected="one for each dataset",
+                        remedy="Remove one.",
+                    )
+                tables[table.subject] = table
+            except KfmError as error:
+                broken |= {path.stem, *planned_by(path)}  # what its file wants to say is not known: the registry does not stand in for it
+                what = error.happened.removeprefix(f"{path.name}: ")
+                problems.append({"file": f"schedules/{path.name}", "what": what, "remedy": error.remedy})
+        for dataset_id in workspace.registered():
+            try:
+                entry = workspace.require(dataset_id)
+                if entry.retired is not None:
+                    tables.pop(dataset_id, None)
+                elif dataset_id not in {*tables, *broken} and entry.cadence is not None:
+                    tables[dataset_id] = implicit_schedule(entry, self._mark)
+            except KfmError as error:
+                problems.append({"file": f"data/registry/{dataset_id}", "what": error.happened, "remedy": error.remedy})
+        return sorted(tables.values(), key=lambda t: t.name), problems
+
+    def _mark(self, dataset_id: str) -> str:
+        """What a static dataset was made with: it runs again when its spec or the tools change."""
+        return f"{targets_of(self._workspace, dataset_id)[0].spec_hash} {self._toolchain()}"
+
+
+def _stamp(workspace: Workspace) -> object:
+    """Names, times and sizes of everything a timetable follows from."""
+    found = []
+    for folder in ("data/registry", "pipelines/orchestration/schedules", "policy", "scripts/connectors"):
+        for where, _, files in os.walk(workspace.path / folder):
+            found += [
+                (where, name, (s := os.stat(os.path.join(where, name))).st_mtime_ns, s.st_size)
+                for name in files
+                if not name.endswith(".pyc")
+            ]
+    return sorted(found)
+
+
+def _held(workspace: Workspace) -> Callable[[str], dt.datetime | None]:
+    """Until when the host of a dataset has asked to be left alone: a 429 or a Retry-After that the fetcher wrote down."""
+
+    @cache
+    def host_of(url: str) -> str:
+        return parse_url(url.replace("{", "").replace("}", "")).host
+
+    def held(dataset_id: str) -> dt.datetime | None:
+        entry = workspace.readable(dataset_id)
+        if entry is None or not entry.source.url:
+            return None
+        try:
+            raw = (workspace.ledger / "hosts" / f"{host_of(entry.source.url).replace(':', '_')}.json").read_bytes()
+            until = float(msgspec.json.decode(raw)["until"])
+        except (OSError, KfmError, msgspec.DecodeError, KeyError, TypeError, ValueError):
+            return None
+        return dt.datetime.fromtimestamp(until, dt.UTC) if until else None
+
+    return held
+
+
+def make_scheduler(
+    workspace: Workspace, world: World, tell: Callable[..., None] = lambda event, **fields: None
+) -> tuple[Scheduler, Tables]:
+    """The scheduler of a workspace, and its timetables."""
+    tables = Tables(workspace, world.toolchain_digest)
+    return Scheduler(world, tables, held=_held(workspace), say=tell), tables
+
+
+def main(args: Any) -> int:
+    workspace = open_workspace(args.workspace)
+    until = _until(args.until)
+    told: set[str] = set()
+
+    def tell(event: str, **fields: Any) -> None:
+        say(f"{dt.datetime.now(dt.UTC).strftime('%H:%M:%S')} {event:<18} {' '.join(f'{k}={v}' for k, v in fields.items())}")
+
+    with open_world(workspace) as world:
+        scheduler, tables = make_scheduler(workspace, world, tell)
+        _complain(tables.problems, told)
+        if args.once:
+            done = _once(scheduler)
+            _show(done, tables.problems, args.json)
+            return 1 if tables.problems else 0
+        scheduler.run(until)
+    return 0
+
+
+def _until(text: str | None) -> dt.datetime | None:
+    if text is None:
+        return None
+    from kfm.model.window import bounds
+
+    return dt.datetime.fromisoformat(bounds("1970-01-01", text).partition("/")[2])
+
+
+def _once(scheduler: Scheduler) -> Ticked:
+    """Tick until nothing more is due."""
+    puts = skips = 0
+    try:
+        while True:
+            done = scheduler.tick()
+            puts, skips = puts + done.puts, skips + done.skips
+            if not done.more:
+                return Ticked(done.leads, puts, skips, done.next_at)
+    finally:
+        scheduler.release()
+
+
+def _complain(problems: Sequence[dict[str, str]], told: set[str]) -> None:
+    for problem in problems:
+        if problem["what"] not in told:
+            told.add(problem["what"])
+            say(f"  {sign('FAILED', sys.stderr)} {problem['file']}: {problem['what']} {problem['remedy']}")
+
+
+def _show(done: Ticked, problems: Sequence[dict[str, str]], as_json: bool) -> None:
+    next_at = rfc3339(done.next_at) if done.next_at is not None else None
+    if as_json:
+        emit({"leads": done.leads, "puts": done.puts, "skips": done.skips, "next_at": next_at, "problems": list(problems)})
+    elif not done.leads:
+        print("Another scheduler leads; nothing was put.")
+    else:
+        print(
+            f"{done.puts} jobs put"
+            + (f", {done.skips} windows left out by their policy" if done.skips else "")
+            + f"; next {next_at or 'never'}"
+        )

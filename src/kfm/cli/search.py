@@ -1,0 +1,72 @@
+"""Search what may be read now, by words and by meaning, with citations that open.
+
+kfm search WORDS… [--dataset ID] [--limit 10]
+
+Only the official version of a dataset is searched, and only when its labels and licence let it out. Words are just words: no sign has a
+meaning of its own. --json = {"query", "ranking": "hybrid" | "words", "searched": [dataset_id], "hits": [{score, text, citation: {dataset_id,
+version_id, address, file, row, get, bytes, document_id, paragraph, anchor, heading, title, characters}}], "not_searched": [{dataset_id,
+reason, next}], "note"}; `bytes` of `file` are the passage as a JSON string without its quotes.
+"""
+
+import sys
+import textwrap
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import Parser, again, emit
+from kfm.cli.terminal import colour, say
+from kfm.errors import UsageError
+from kfm.model.search import Found, Hit
+from kfm.ref import dataset_of
+from kfm.search import search
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
+
+__all__ = ["configure", "main"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("words", nargs="+", metavar="WORDS", help="a question, or words of it; - reads them from stdin")
+    parser.add_argument("--dataset", action="append", default=[], metavar="ID", help="only this one; repeatable")
+    parser.add_argument("--limit", type=int, default=10, metavar="N", help="how many passages at the most; default: 10")
+
+
+def main(args: Any) -> int:
+    if not 1 <= args.limit <= 200:
+        raise UsageError(f"--limit {args.limit} is not possible.", expected="1 to 200", remedy="Ask for fewer.")
+    text = sys.stdin.buffer.read(1 << 16).decode("utf-8", "replace") if args.words == ["-"] else " ".join(args.words)
+    workspace = open_workspace(args.workspace)
+    names = [workspace.require(dataset_of(d)).dataset_id for d in args.dataset]
+    with open_world(workspace) as world:
+        found = search(world, text, names or workspace.registered(), args.limit)
+    if args.json:
+        emit(msgspec.to_builtins(found))
+        return 0
+    for number, hit in enumerate(found.hits, 1):
+        _show(number, hit)
+    _say_rest(args, found)
+    return 0
+
+
+def _show(number: int, hit: Hit) -> None:
+    cited = hit.citation
+    where = (
+        f"{cited.title or cited.document_id}, paragraph {cited.paragraph}" if cited.document_id else f"{cited.dataset_id}, row {cited.row}"
+    )
+    print(f"{number:>3}  {colour(where, '1')}{f'  {cited.heading}' if cited.heading else ''}")
+    print(textwrap.indent(textwrap.fill(textwrap.shorten(hit.text, 400, placeholder=" …"), 94), " " * 5))
+    print(f"     {colour(cited.address, '90')}")
+
+
+def _say_rest(args: Any, found: Found) -> None:
+    if not found.hits:
+        say(f"Nothing found in {len(found.searched)} datasets." if found.query else "There is no word in that question.")
+    if found.note:
+        say(found.note)
+    asked = {dataset_of(d) for d in args.dataset}
+    for one in found.not_searched:
+        if one.next or one.dataset_id in asked:
+            say(f"{one.dataset_id}: {one.reason}" + (f" {again(args, one.next.removeprefix('kfm '))}" if one.next else ""))
+    if found.hits:
+        say(f"Whole files, checked: {again(args, found.hits[0].citation.get.removeprefix('kfm '))} -o DIR")

@@ -1,0 +1,71 @@
+"""Keep everything here fresh: a scheduler and a worker in one command, until it is stopped."""
+
+import sys
+import threading
+from typing import Any
+
+from kfm.cli.call import Parser
+from kfm.cli.scheduler import make_scheduler
+from kfm.cli.terminal import say, sign
+from kfm.cli.worker import make_worker
+from kfm.clock import SystemClock
+from kfm.errors import KfmError
+from kfm.model.ledger import JobRow
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
+
+__all__ = ["configure", "main"]
+
+_SIGNS = {"started": "RUNNING", "succeeded": "COMMITTED", "failed": "FAILED", "skipped": "NOOP"}
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("--concurrency", type=int, default=2, metavar="N", help="how many jobs at once; default: 2")
+    parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="where bytes come from")
+    parser.add_argument("--until-idle", action="store_true", help="stop when nothing is left that is due")
+
+
+def main(args: Any) -> int:
+    workspace = open_workspace(args.workspace)
+    stop = threading.Event()
+    with open_world(workspace) as world:
+        scheduler, tables = make_scheduler(workspace, world)
+        for problem in tables.problems:
+            say(f"  {sign('FAILED', sys.stderr)} {problem['file']}: {problem['what']} {problem['remedy']}")
+        if not tables():
+            say("Nothing is scheduled: give a dataset a `cadence` in its registry entry. Jobs that are put by hand are worked.")
+        worker = make_worker(workspace, world.store, slots=args.concurrency, upstream=args.upstream, heard=_heard)
+        scheduler.tick()
+        thread = threading.Thread(target=_schedule, args=(scheduler, stop), name="kfm-scheduler")
+        thread.start()
+        say(
+            f"{sign('RUNNING', sys.stderr)} {len(tables())} schedules, {args.concurrency} jobs at once; Ctrl-C finishes what runs, twice stops it"
+        )
+        try:
+            return worker.run(until_idle=args.until_idle)
+        finally:
+            stop.set()
+            while thread.is_alive():  # it rests until somebody rings
+                world.store.transaction(lambda tx: tx.jobs.wake())
+                thread.join(0.5)
+            scheduler.release()
+
+
+def _schedule(scheduler: Any, stop: threading.Event) -> None:
+    while not stop.is_set():
+        try:
+            scheduler.run(stopping=stop.is_set)
+        except (KfmError, OSError) as error:
+            say(f"{sign('FAILED', sys.stderr)} the scheduler met: {error}")
+            stop.wait(5)
+
+
+def _heard(job: JobRow, status: str, fields: dict[str, Any]) -> None:
+    if status == "started" and not sys.stderr.isatty():
+        return
+    at = SystemClock().now().astimezone().strftime("%H:%M:%S")
+    took = f"{fields['duration_ms'] / 1000:6.2f} s" if fields.get("duration_ms") else ""
+    error = fields.get("error") or {}
+    say(
+        f"{at} {sign(_SIGNS[status], sys.stderr)} {job.job_type:<24} {job.dataset_id:<22} {status:<10} {took}  {error.get('message') or fields.get('reason') or ''}"
+    )

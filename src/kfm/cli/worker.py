@@ -1,0 +1,212 @@
+"""Work the job table, or a single job.
+
+kfm worker run [--concurrency 4] [--pool NAME…] [--until-idle]
+kfm worker run-job TYPE --dataset kfm://dataset/ID [--window …] [--set NAME=VALUE]
+kfm worker run-job --receipt FILE
+kfm worker list
+kfm worker metrics
+"""
+
+import os
+import secrets
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.cli.call import Parser, emit, login
+from kfm.cli.terminal import say, show, sign
+from kfm.clock import SystemClock, rfc3339
+from kfm.errors import UsageError
+from kfm.job_process import context_of, perform
+from kfm.joblog import JobLog, metrics
+from kfm.model.job import DATASET_URI, Request
+from kfm.model.ledger import JobRow
+from kfm.worker import Limits, Worker
+from kfm.workspace import Workspace, open_workspace
+
+__all__ = ["configure", "main", "make_worker"]
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("action", choices=("run", "run-job", "list", "metrics"))
+    parser.add_argument("type", nargs="?", metavar="TYPE", help="run-job: the type of job; `kfm jobs types` lists them")
+    parser.add_argument("--concurrency", type=int, default=2, metavar="N", help="run: how many jobs at once; default: 2")
+    parser.add_argument("--pool", action="append", default=[], metavar="NAME", help="run: only jobs of this pool; repeatable")
+    parser.add_argument("--name", default="", help="run: the name of this worker; default: host and process")
+    parser.add_argument("--until-idle", action="store_true", help="run: stop when nothing is left to do")
+    parser.add_argument("--grace", default="1h", metavar="1h", help="run: how long running jobs may take after the first SIGTERM")
+    parser.add_argument("--dataset", default="", metavar="kfm://dataset/ID", help="run-job: what the job works on")
+    parser.add_argument("--partition", default="", help="run-job: one partition")
+    parser.add_argument("--window", default="", metavar="SINCE/UNTIL", help="run-job: one window")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="run-job: a parameter; repeatable")
+    parser.add_argument(
+        "--receipt", type=Path, default=None, metavar="FILE", help="run-job: do again what this receipt tells of, and compare"
+    )
+    parser.add_argument("--no-follow", action="store_true", help="run-job: leave the jobs that follow from it in the queue")
+    parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="where bytes come from")
+
+
+def main(args: Any) -> int:
+    workspace = open_workspace(args.workspace)
+    if args.action == "run":
+        return _run(workspace, args)
+    if args.action == "run-job":
+        from kfm.cli.runjob import run_job
+
+        return run_job(workspace, args)
+    with store_of(workspace) as store:
+        return _list(store, args) if args.action == "list" else _metrics(store)
+
+
+def store_of(workspace: Workspace) -> Any:
+    """The store alone, without the rest of a world."""
+    from contextlib import contextmanager
+
+    from kfm.wiring import open_store
+
+    @contextmanager
+    def opened() -> Any:
+        store = open_store(workspace, SystemClock())
+        try:
+            yield store
+        finally:
+            store.close()
+
+    return opened()
+
+
+# ---- run -------------------------------------------------------------------------------------------------------------
+def _run(workspace: Workspace, args: Any) -> int:
+    from kfm.model.window import seconds
+
+    if not 1 <= args.concurrency <= 256:
+        raise UsageError(f"--concurrency {args.concurrency} is no number of jobs.", expected="1 to 256", remedy="Correct it.")
+    with store_of(workspace) as store:
+        worker = make_worker(workspace, store, slots=args.concurrency, pools=args.pool, name=args.name, upstream=args.upstream, grace_s=float(seconds(args.grace)))  # fmt: skip
+        say(
+            f"{sign('RUNNING', sys.stderr)} worker {worker.name}: {args.concurrency} at once; SIGTERM finishes what runs, twice stops it at once"
+        )
+        code = worker.run(until_idle=args.until_idle)
+        say(f"{worker.worked} jobs worked")
+    return code
+
+
+def make_worker(
+    workspace: Workspace, store: Any, *, slots: int, pools: list[str] | None = None, name: str = "", upstream: str = "live",
+    grace_s: float = 3600.0, heard: Callable[[JobRow, str, dict[str, Any]], None] = lambda job, status, fields: None,
+) -> Worker:  # fmt: skip
+    """A worker of this workspace."""
+    clock = SystemClock()
+
+    def tell(job: JobRow, run_id: str, status: str, **fields: Any) -> None:
+        heard(job, status, fields)
+        log.tell(job, run_id, status, **fields)
+
+    log = JobLog(workspace.path / "ledger" / "logs", clock)
+    store.transaction(lambda tx: tx.jobs.configure_pools({pool: limits.slots for pool, limits in workspace.config.pools.items()}))
+    return Worker(
+        store,
+        clock,
+        name=name or f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(2)}",
+        slots=slots,
+        lease_seconds=workspace.config.lease_seconds,
+        command=[sys.executable, "-m", "kfm.job_process"],
+        tell=tell,
+        limits=_limits,
+        died=lambda job, run_id, why: _receipt_of_the_dead(workspace, job, run_id, why),
+        pools=pools or (),
+        order={"workspace": str(workspace.path), "upstream": upstream},
+        beat=lambda: _write_metrics(workspace, store),
+        grace_s=grace_s,
+    )
+
+
+def _limits(job_type: str) -> Limits:
+    from kfm.jobs import module_of
+    from kfm.jobs.base import job_type as found
+
+    if module_of(job_type) is None:
+        return Limits()  # its process refuses it by name
+    kind = found(job_type)
+    return Limits(kind.timeout_s, kind.memory_mb)
+
+
+def _receipt_of_the_dead(workspace: Workspace, job: JobRow, run_id: str, why: str) -> None:
+    """A process that could not write its receipt gets one that says so."""
+    from kfm.jobs import module_of
+    from kfm.jobs.base import JobResult, NoParameters, job_type, write_receipt
+    from kfm.wiring import open_world
+
+    if module_of(job.job_type) is None:
+        return
+    with open_world(workspace) as world:
+        ctx = context_of(workspace, world, job, run_id, NoParameters(), "live")
+        write_receipt(job_type(job.job_type), ctx, JobResult(status="failed", reason=why, error=why), rfc3339(world.clock.now()))
+
+
+def _write_metrics(workspace: Workspace, store: Any) -> None:
+    path = workspace.path / "ledger" / "metrics.prom"
+    temp = path.with_name(f"{path.name}.{os.getpid()}")
+    temp.write_text(_metrics_text(store))
+    temp.replace(path)
+
+
+def _metrics_text(store: Any) -> str:
+    tallies, depths = store.read(lambda tx: (tx.jobs.tallies(), tx.jobs.depths()))
+    return metrics(tallies, depths, store.now_ms())
+
+
+def _metrics(store: Any) -> int:
+    print(_metrics_text(store), end="")
+    return 0
+
+
+def _list(store: Any, args: Any) -> int:
+    held, jobs = store.read(lambda tx: (tx.leases.held(), tx.jobs.listing(state="running", limit=1000)))
+    found = [
+        {
+            "name": lease["name"].removeprefix("worker/"),
+            "state": "lost" if lease["lapsed"] else "working",
+            "jobs": [j.job_id for j in jobs if j.owner == lease["name"]],
+        }
+        for lease in held
+        if lease["name"].startswith("worker/")
+    ]
+    if args.json:
+        emit({"workers": found})
+        return 0
+    for worker in found:
+        show(
+            f"  {sign('RUNNING' if worker['state'] == 'working' else 'LATE')} {worker['name']:<32} {worker['state']:<8} {len(worker['jobs'])} jobs"
+        )
+    if not found:
+        say("No worker runs. `kfm up` starts a scheduler and a worker.")
+    return 0
+
+
+def dataset_id_of(text: str) -> str:
+    """The id in kfm://dataset/ID or kfm://dataset/ID@VERSION; a path is refused."""
+    import re
+
+    found = re.fullmatch(rf"(?:{DATASET_URI}|(?P<plain>[a-z][a-z0-9_]{{0,62}}))(?:@[A-Za-z0-9]+)?", text)
+    if found is None:
+        raise UsageError(
+            f"{text!r} names no dataset.", expected="kfm://dataset/<id>, never a path", remedy="`kfm dataset list` shows what there is."
+        )
+    return found["id"] or found["plain"]
+
+
+def request_of(args: Any, **more: Any) -> Request:
+    """What run-job was asked for, as a request."""
+    parameters = dict(pair.partition("=")[::2] for pair in args.set)
+    if any(not name for name in parameters):
+        raise UsageError("--set wants NAME=VALUE.", expected="a name before the =", remedy="Correct it.")
+    return Request(job_type=args.type, parameters=parameters, requested_by=login(), **more)
+
+
+def run_here(workspace: Workspace, job: JobRow, run_id: str, upstream: str) -> Any:
+    """Work a job in this process."""
+    return perform({"job": msgspec.to_builtins(job), "run_id": run_id, "workspace": str(workspace.path), "upstream": upstream})

@@ -1,0 +1,1 @@
+"""Search: passages of published files, found by their words and by what they mean."""

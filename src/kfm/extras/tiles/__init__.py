@@ -1,0 +1,1 @@
+"""Vector tiles of a table, made by tippecanoe."""

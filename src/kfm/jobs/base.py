@@ -1,0 +1,203 @@
+"""What a job is: a registered type with typed parameters, worked once per call, told in a receipt that is written once."""
+
+import importlib
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from kfm.clock import rfc3339
+from kfm.errors import Denied, KfmError, StepFailed, UsageError
+from kfm.inline import check_switch
+from kfm.jobs import JOB_MODULES, module_of
+from kfm.judgement import check_readable
+from kfm.masking import masked
+from kfm.model.ledger import JobRow
+from kfm.model.receipt import PolicyDecision, Provenance, Receipt, ReceiptError, ReceiptInput, ReceiptOutput
+from kfm.receipts import pretty, receipt_path
+from kfm.ref import Ref, resolve
+from kfm.world import Target, World
+
+__all__ = ["JOB_MODULES", "JobContext", "JobResult", "JobType", "NoParameters", "catalog_table", "job_type", "readable", "work"]
+
+_WANTED = ("name", "purpose", "triggers", "inputs", "outputs", "idempotency", "rules", "zone_in", "zone_out")
+
+
+class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job that wants to know nothing."""
+
+
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job ended, and what the receipt will say."""
+
+    status: Literal["succeeded", "skipped", "failed"] = "succeeded"
+    reason: str = ""
+    inputs: tuple[ReceiptInput, ...] = ()
+    outputs: tuple[ReceiptOutput, ...] = ()
+    transforms: tuple[dict[str, str], ...] = ()
+    decisions: tuple[PolicyDecision, ...] = ()
+    files: dict[str, str] = {}
+    error: str = ""
+    stack: str = ""
+    retry: bool = True  # of a failure: whether trying again can help
+    exit_code: int = 0
+    receipt: str = ""  # path of the receipt, when the job wrote its own
+
+
+@dataclass
+class JobContext:
+    """What a job may use."""
+
+    world: World
+    job: JobRow
+    run_id: str
+    parameters: Any
+    workspace_path: Path
+    correlation_id: str
+    targets: Callable[..., list[Target]]  # (dataset_id, win=, trigger=) -> one target per partition
+    say: Callable[..., None] = field(default=lambda event, **fields: None)
+    upstream: str = "live"
+
+    @property
+    def ref(self) -> str:
+        """The version the job speaks of: the one its envelope names, else what is official."""
+        named = next((i["id"] for i in msgspec.json.decode(self.job.envelope).get("inputs", ()) if "@" in i["id"]), "")
+        return named.removeprefix("kfm://dataset/") or self.dataset_id
+
+    @property
+    def dataset_id(self) -> str:
+        if not self.job.dataset_id:
+            raise UsageError(
+                f"{self.job.job_type} wants a dataset.", expected="--dataset kfm://dataset/<id>", remedy="`kfm dataset list` shows them."
+            )
+        return self.job.dataset_id
+
+
+@dataclass(frozen=True)
+class JobType:
+    """One row of the job catalog, and the function that does it."""
+
+    name: str
+    purpose: str
+    triggers: str
+    inputs: str
+    outputs: str
+    parameters: type[msgspec.Struct]
+    idempotency: str  # why doing it twice does no harm
+    rules: tuple[str, ...]  # what is checked, with its threshold
+    zone_in: str
+    zone_out: str
+    run: Callable[[JobContext], JobResult]
+    timeout_s: int = 3600
+    memory_mb: int = 4096
+    max_attempts: int = 5
+
+    def __post_init__(self) -> None:
+        missing = [name for name in _WANTED if not getattr(self, name)]
+        if missing:
+            raise UsageError(
+                f"The job type {self.name or '(no name)'} does not say its {', '.join(missing)}.",
+                expected="every field of the catalog",
+                remedy="Fill them in: the catalog table and the receipts are made of them.",
+            )
+
+
+def job_type(name: str) -> JobType:
+    """A registered type; any other is refused by name."""
+    module = module_of(name)
+    if module is None:
+        raise UsageError(f"There is no job type {name!r}.", expected=", ".join(JOB_MODULES), remedy="`kfm jobs types` explains each.")
+    found: JobType = importlib.import_module(module).JOB
+    return found
+
+
+def parameters_of(kind: JobType, given: Mapping[str, Any]) -> Any:
+    """The parameters of a job as its type declares them."""
+    try:
+        return msgspec.convert(dict(given), kind.parameters, strict=False)
+    except msgspec.ValidationError as error:
+        wanted = ", ".join(kind.parameters.__struct_fields__) or "none"
+        raise UsageError(f"{kind.name}: {error}.", expected=f"parameters: {wanted}", remedy="Correct --set NAME=VALUE.") from error
+
+
+def readable(ctx: JobContext, text: str) -> tuple[Ref, PolicyDecision]:
+    """The version a reference means, when labels, licence and policy of now let it out; else `Denied`."""
+    ref = resolve(ctx.world, text)
+    check_readable(ctx.world, ref)
+    return ref, PolicyDecision(decision="allow", gate="labels", reason="readable under the labels and licence of now")
+
+
+def work(kind: JobType, ctx: JobContext) -> JobResult:
+    """Do a job and write its receipt; whatever goes wrong becomes a result, and the receipt says so."""
+    started = rfc3339(ctx.world.clock.now())
+    try:
+        check_switch(ctx.world, ctx.job.dataset_id, kind.name)
+        result = kind.run(ctx)
+    except KfmError as error:
+        result = _failed(error)
+    except (OSError, MemoryError, ValueError, TypeError, KeyError, LookupError, AttributeError, AssertionError, ArithmeticError) as error:
+        odd = StepFailed(f"{kind.name} met {type(error).__name__}: {error}.", expected="it to end", remedy="`kfm jobs show` has the stack.")
+        odd.__cause__ = error
+        result = _failed(odd)
+    if not result.receipt:
+        result = msgspec.structs.replace(result, receipt=write_receipt(kind, ctx, result, started))
+    return result
+
+
+def _failed(error: KfmError) -> JobResult:
+    denied = isinstance(error, Denied)
+    decisions = (PolicyDecision(decision="deny", gate="policy", reason=error.happened),) if denied else ()
+    cause = error.__cause__ if error.__cause__ is not None else error
+    stack = masked("".join(traceback.format_exception(cause)))[-8000:]
+    return JobResult(
+        status="failed", reason=error.happened, error=str(error), stack=stack, decisions=decisions, exit_code=error.exit_code,
+        retry=not denied and not isinstance(error, UsageError),
+    )  # fmt: skip
+
+
+def write_receipt(kind: JobType, ctx: JobContext, result: JobResult, started: str) -> str:
+    """The receipt of one working of a job, written once; returns its path."""
+    from kfm.receipts import _tool_versions
+
+    world, job = ctx.world, ctx.job
+    receipt = Receipt(
+        run_id=ctx.run_id,
+        job_id=job.job_id,
+        job_type=job.job_type,
+        dataset_id=job.dataset_id,
+        started_at=started,
+        finished_at=rfc3339(world.clock.now()),
+        status=result.status,
+        reason=result.reason or job.reason or "done",
+        run_key="",
+        spec_hash="",
+        output_keys=(),
+        inputs=result.inputs,
+        outputs=result.outputs,
+        provenance=Provenance(
+            tool_versions={**_tool_versions(world), "worker_image": world.facts().get("image_digest")},
+            transforms=result.transforms or ({"id": kind.name, "version": "1"},),
+            policy_decisions=result.decisions,
+            files=result.files,
+        ),
+        errors=(ReceiptError(message=masked(result.error), stack=result.stack or None),) if result.status == "failed" else (),
+        parameters=msgspec.to_builtins(ctx.parameters),
+        **{"correlation_id": ctx.correlation_id, **world.marks},
+    )
+    path = receipt_path(ctx.run_id, started, job.job_type)
+    if not world.root.create(path, pretty(receipt)):
+        raise StepFailed(f"{path} is written already.", expected="a receipt to be written once", remedy="Every working has its own run id.")
+    return path
+
+
+def catalog_table() -> str:
+    """The documented table of job types, made from the registry."""
+    lines = ["| Job type | Purpose | Triggers | Inputs | Outputs | Notes |", "|---|---|---|---|---|---|"]
+    for name in JOB_MODULES:
+        kind = job_type(name)
+        notes = f"{kind.idempotency}; {'; '.join(kind.rules)}"
+        lines.append(f"| `{name}` | {kind.purpose} | {kind.triggers} | {kind.inputs} | {kind.outputs} | {notes} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,80 @@
+"""Pull a source: look upstream, keep what is new in raw, make, judge and publish the version that follows from it."""
+
+import msgspec
+
+from kfm.errors import Denied, Fenced
+from kfm.inline import run_target
+from kfm.jobs.base import JobContext, JobResult, JobType
+from kfm.model.receipt import PolicyDecision, ReceiptOutput
+from kfm.model.schedule import trigger_of
+from kfm.receipts import receipt_path
+from kfm.world import Outcome
+
+__all__ = ["JOB", "Parameters"]
+
+_STATUS = {"COMMITTED": "succeeded", "PROPOSED": "succeeded", "NOOP": "skipped", "SUPERSEDED": "skipped"}
+WAIT_S = 5.0
+
+
+class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which part of a dataset; the window is the job's own."""
+
+    partition: str = ""
+    force: bool = False
+
+
+def run(ctx: JobContext) -> JobResult:
+    """Bring the job's target up to date. The engine acknowledges the job itself, in the transaction that ends the run."""
+    job = ctx.job
+    asker = msgspec.json.decode(job.envelope).get("requested_by", "system")
+    trigger = trigger_of(job.reason) if ":" in job.reason else f"manual:{asker}" if asker != "system" else "manual"
+    every = ctx.targets(ctx.dataset_id, win=job.win, trigger=trigger)
+    mine = [t for t in every if t.partition == (job.partition or ctx.parameters.partition)] or (every if not job.partition else [])
+    if not mine:
+        raise Denied(
+            f"{ctx.dataset_id} has no partition {job.partition}.", expected="a registered partition", remedy="`kfm jobs cancel` ends it."
+        )
+    outcomes = []
+    for target in mine:
+        try:
+            taken = (target.partition, target.win) == (job.partition, job.win)
+            outcomes.append(run_target(ctx.world, target, forced=bool(job.forced), reason=job.reason, wait_s=WAIT_S, taken=taken))
+        except Fenced as error:  # another run is at it: look again in a while
+            return JobResult(status="skipped", reason=error.happened, exit_code=5, receipt="-")
+    return _result(ctx, outcomes)
+
+
+def _result(ctx: JobContext, outcomes: list[Outcome]) -> JobResult:
+    last = max(outcomes, key=lambda o: o.exit_code)
+    row = ctx.world.store.read(lambda tx: tx.runs.get(last.run_id)) if last.run_id else None
+    denied = last.exit_code == 3
+    return JobResult(
+        status="failed" if last.exit_code not in (0, 7) else _STATUS.get(last.state, "failed"),  # type: ignore[arg-type]
+        reason=last.reason,
+        error=f"{last.reason} {last.remedy}".strip() if last.exit_code not in (0, 7) else "",
+        outputs=tuple(
+            ReceiptOutput(kind="dataset", id=f"kfm://dataset/{o.dataset_id}@{o.version_id}", checksum="", zone="Published")
+            for o in outcomes
+            if o.state == "COMMITTED" and o.version_id
+        ),
+        decisions=tuple(PolicyDecision(decision="deny", gate="gates", reason=r["code"]) for r in last.reasons) if denied else (),
+        retry=not denied,
+        exit_code=last.exit_code,
+        receipt=receipt_path(row.run_id, row.timestamp) if row is not None else "",
+    )
+
+
+JOB = JobType(
+    name="ingest.pull_source",
+    purpose="Pull raw source data into Raw, make the version that follows from it, judge and publish it",
+    triggers="schedule, event, manual",
+    inputs="source configuration (the registry entry)",
+    outputs="raw artifacts, a version when something changed, receipt",
+    parameters=Parameters,
+    idempotency="the run key and the channel's head: unchanged content is a NOOP, an interrupted run is resumed",
+    rules=("books balance", "quarantined share at most max_quarantined (0.01)", "every gate and the policy"),
+    zone_in="Raw",
+    zone_out="Published",
+    run=run,
+    timeout_s=6 * 3600,
+)

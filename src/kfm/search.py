@@ -1,0 +1,83 @@
+"""search: look for words in what may be read now; the channel's head decides which version, and only its own index is asked."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from kfm.errors import Denied, KfmError, UsageError
+from kfm.extras.search.base import Passage, find, question
+from kfm.judgement import check_readable
+from kfm.model.search import Citation, Found, Hit, IndexNote, NotSearched
+from kfm.ref import Ref, resolve
+from kfm.world import World
+
+__all__ = ["index_note", "index_path", "search"]
+
+JOB_TYPE = "index.build_embeddings"
+
+
+def index_path(ref: Ref) -> str:
+    """Where the index of a version lies, in the data zone; its note lies beside it."""
+    return f"work/{ref.dataset_id}/index/{ref.version_id}/search.sqlite"
+
+
+def index_note(world: World, ref: Ref) -> IndexNote | None:
+    """What is written beside the index of a version; None when there is none that can be read."""
+    path = index_path(ref).replace(".sqlite", ".json")
+    try:
+        return msgspec.json.decode(world.data.read(path), type=IndexNote)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def search(world: World, text: str, datasets: Iterable[str], limit: int = 10) -> Found:
+    """The best passages of `datasets`; one that may not be read, or has no index yet, gives nothing and is named."""
+    open_: dict[Path, Ref] = {}
+    closed: list[NotSearched] = []
+    for name in datasets:
+        try:
+            ref = resolve(world, name)
+            check_readable(world, ref)
+        except (Denied, UsageError) as error:
+            closed.append(NotSearched(dataset_id=name, reason=error.happened))
+        except KfmError as error:  # damage of one dataset does not hide the others
+            closed.append(NotSearched(dataset_id=name, reason=error.happened, next="kfm doctor"))
+        else:
+            if index_note(world, ref) is None or not world.data.exists(index_path(ref)):
+                closed.append(_missing(world, ref))
+            else:
+                open_[world.data.local(index_path(ref))] = ref
+    hits, note = find(list(open_), text, limit)
+    return Found(
+        query=" ".join(question(text)),
+        ranking="words" if note else "hybrid",
+        searched=tuple(sorted(r.dataset_id for r in open_.values())),
+        hits=tuple(Hit(score=h.score, text=h.passage.text, citation=_citation(open_[h.file], h.passage)) for h in hits),
+        not_searched=tuple(closed),
+        note=note,
+    )
+
+
+def _missing(world: World, ref: Ref) -> NotSearched:
+    jobs = world.store.read(lambda tx: tx.jobs.listing(dataset_id=ref.dataset_id, job_type=JOB_TYPE, limit=1))
+    if jobs and jobs[0].state != "ended":
+        return NotSearched(dataset_id=ref.dataset_id, reason="Its index is being built.", next=f"kfm jobs list --dataset {ref.dataset_id}")
+    ask = f"kfm jobs put {JOB_TYPE} --dataset kfm://dataset/{ref.dataset_id}"
+    return NotSearched(dataset_id=ref.dataset_id, reason=f"There is no index of {ref.version_id[:9]}… yet.", next=ask)
+
+
+def _citation(ref: Ref, passage: Passage) -> Citation:
+    version = f"{ref.dataset_id}@{ref.version_id}"
+    document, paragraph = passage.about.get("document_id"), passage.about.get("paragraph")
+    place = f"{document}#p{paragraph}" if document else f"{passage.file}#r{passage.row}"
+    facts = {
+        "dataset_id": ref.dataset_id,
+        "version_id": ref.version_id,
+        "address": f"kfm://dataset/{version}/{place}",
+        "file": f"data/processed/{ref.dataset_id}/{ref.version_id}/{passage.file}",
+        "row": passage.row,
+        "get": f"kfm get {version}",
+        "bytes": passage.span,
+    }
+    return msgspec.convert(facts | dict(passage.about), Citation)

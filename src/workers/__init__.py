@@ -1,0 +1,1 @@
+"""`python -m workers`: the workers' own entry point."""

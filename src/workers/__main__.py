@@ -1,0 +1,8 @@
+"""`python -m workers run --concurrency=4` and `python -m workers run-job TYPE --dataset kfm://dataset/<id>`."""
+
+import sys
+
+from kfm.cli import call
+
+if __name__ == "__main__":
+    raise SystemExit(call.command("worker", sys.argv[1:]))

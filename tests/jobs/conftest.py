@@ -1,0 +1,126 @@
+"""Types of jobs that tests control, offered to the processes of workers as an installed package would."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfm.clock import SystemClock
+from kfm.store.sqlite import SqliteStore
+
+MODULE = """
+import os, time
+import msgspec
+from kfm.errors import Denied
+from kfm.jobs.base import JobContext, JobResult, JobType
+
+
+class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    seconds: float = 0.0
+    megabytes: int = 0
+    end: str = ""  # error, deny, kill
+    mark: str = ""
+
+
+def run(ctx: JobContext) -> JobResult:
+    p = ctx.parameters
+    with open(os.environ["KFM_TEST_MARKS"], "a") as marks:
+        marks.write(f"began {p.mark} {os.getpid()}\\n")
+    kept = bytearray(p.megabytes << 20)
+    time.sleep(p.seconds)
+    if p.end == "error":
+        raise ValueError("as asked")
+    if p.end == "deny":
+        raise Denied("the policy says no", expected="a yes", remedy="ask")
+    if p.end == "kill":
+        os.kill(os.getpid(), 9)
+    with open(os.environ["KFM_TEST_MARKS"], "a") as marks:
+        marks.write(f"ended {p.mark} {os.getpid()}\\n")
+    return JobResult(reason=str(len(kept)))
+
+
+JOB = JobType(
+    name="test.nap", purpose="sleep", triggers="tests", inputs="none", outputs="none", parameters=Parameters, idempotency="nothing is written",
+    rules=("none",), zone_in="Work", zone_out="Work", run=run, timeout_s=int(os.environ.get("KFM_TEST_TIMEOUT", "60")),
+    memory_mb=int(os.environ.get("KFM_TEST_MEMORY", "1024")), max_attempts=2,
+)
+"""
+
+
+class Workers:
+    """Real worker processes of one workspace, and its store."""
+
+    def __init__(self, folder: Path, ws: Path) -> None:
+        self.ws, self._folder = ws, folder
+        package = folder / "package"
+        (package / "kfmnap-1.dist-info").mkdir(parents=True)
+        (package / "kfmnap-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: kfmnap\nVersion: 1\n")
+        (package / "kfmnap-1.dist-info" / "entry_points.txt").write_text("[kfm.jobs]\ntest.nap = kfmnap\n")
+        (package / "kfmnap.py").write_text(MODULE)
+        self.marks = folder / "marks"
+        self.marks.touch()
+        self.env = {**os.environ, "PYTHONPATH": str(package), "KFM_TEST_MARKS": str(self.marks)}
+        self.store = SqliteStore(ws / "ledger" / "idempotency.sqlite", SystemClock())
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def kfm(self, *args: str, **env: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "kfm", *args, "-w", str(self.ws)]
+        return subprocess.run(command, capture_output=True, text=True, env={**self.env, **env}, timeout=120)
+
+    def start(self, *args: str, **env: str) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "workers", "run", "-w", str(self.ws), *args]
+        worker = subprocess.Popen(command, env={**self.env, **env}, stderr=subprocess.DEVNULL)
+        self.started.append(worker)
+        return worker
+
+    def put(self, mark: str, **parameters: Any) -> str:
+        sets = [
+            f
+            for name, value in {"mark": mark, **parameters}.items()
+            if name not in ("pool", "priority")
+            for f in ("--set", f"{name}={value}")
+        ]
+        more = [f for name in ("pool", "priority") if name in parameters for f in (f"--{name}", str(parameters[name]))]
+        said = self.kfm("jobs", "put", "test.nap", *sets, *more)
+        assert said.returncode == 0, said.stderr
+        return said.stdout.strip()
+
+    def lines(self, word: str) -> list[str]:
+        return [line.split()[1] for line in self.marks.read_text().splitlines() if line.startswith(word)]
+
+    def pids(self) -> list[int]:
+        return [int(line.split()[2]) for line in self.marks.read_text().splitlines()]
+
+    def job(self, job_id: str) -> Any:
+        return self.store.read(lambda tx: tx.jobs.of(job_id))
+
+    def until(self, true: Callable[[], Any], what: str = "") -> Any:
+        for _ in range(1200):
+            found = true()
+            if found:
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"it never came: {what}; marks: {self.marks.read_text()}")
+
+    def close(self) -> None:
+        for worker in self.started:
+            if worker.poll() is None:
+                worker.send_signal(signal.SIGCONT)
+                worker.kill()
+            worker.wait()
+        self.store.abandon()
+
+
+@pytest.fixture
+def workers(tmp_path: Path, ws: Path) -> Iterator[Workers]:
+    found = Workers(tmp_path, ws)
+    try:
+        yield found
+    finally:
+        found.close()

@@ -1,0 +1,123 @@
+"""maintenance.gc: removes what retention no longer keeps, says so file by file, and is finished by whoever comes next."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfm.job_process import context_of
+from kfm.jobs.base import JobResult, job_type, parameters_of, work
+from kfm.model import ids
+from kfm.model.job import Request
+from kfm.sample_upstream import SampleUpstream
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
+from tests.conftest import Said
+
+Kfm = Callable[..., Said]
+QUAKES = "ks_earthquakes"
+GC = "maintenance.gc"
+KILLED = """
+import os, sys
+from pathlib import Path
+from kfm.zones.local import LocalZone
+from tests.jobs.test_gc import worked
+remove, gone = LocalZone.remove, []
+def dying(zone, path):
+    if len(gone) == 2:
+        os.kill(os.getpid(), 9)
+    gone.append(path)
+    remove(zone, path)
+LocalZone.remove = dying
+worked(Path(sys.argv[1]), "maintenance.gc", apply=True, grace="0s")
+"""
+
+
+def worked(ws: Path, name: str, dataset_id: str = QUAKES, prepare: Callable[[Any], None] = lambda world: None, **given: Any) -> JobResult:
+    """Work a job in this process, as a worker's child would."""
+    workspace = open_workspace(ws)
+    with open_world(workspace) as world:
+        request = Request(job_type=name, dataset_id=dataset_id, parameters=given, event=str(ids.new_run_id()))
+        job = world.store.transaction(lambda tx: tx.jobs.submit(request))
+        prepare(world)
+        kind = job_type(name)
+        return work(kind, context_of(workspace, world, job, str(ids.new_run_id()), parameters_of(kind, given), "live"))
+
+
+def receipt(ws: Path, result: JobResult) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ws / result.receipt).read_text())
+    return found
+
+
+def retain(ws: Path, dataset_id: str, text: str) -> None:
+    path = ws / "data" / "registry" / f"{dataset_id}.yml"
+    path.write_text(
+        "".join(f"{line}\n" for line in path.read_text().splitlines() if not line.startswith("retention:")) + f"retention: {text}\n"
+    )
+
+
+def revisions(kfm: Kfm, sample: SampleUpstream, *numbers: int, dataset_id: str = QUAKES) -> list[str]:
+    """Make these revisions official one after the other; their versions."""
+    made = []
+    for number in numbers:
+        sample.control(dataset_id, revision=number)
+        made.append(kfm("run", dataset_id, "--json").json["runs"][0]["version_id"])
+    return made
+
+
+def versions(ws: Path) -> set[str]:
+    return {p.name for p in (ws / "data" / "processed" / QUAKES).iterdir()}
+
+
+@pytest.mark.job(GC)
+def test_happy_old_versions_go_and_the_receipt_lists_every_file(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    made = revisions(kfm, sample, 0, 1, 2)
+    retain(ws, QUAKES, "0s")
+    folder = ws / "data" / "processed" / QUAKES / made[0]
+    before = {f"data/{p.relative_to(ws / 'data')}" for p in folder.iterdir()}
+    dry = worked(ws, GC, grace="0s")
+    assert (dry.status, versions(ws)) == ("skipped", set(made))
+    result = worked(ws, GC, apply=True, grace="0s")
+    told = receipt(ws, result)
+    assert result.status == told["status"] == "succeeded"
+    assert versions(ws) == set(made[1:])  # the head, and what a rollback goes back to
+    assert before <= set(told["provenance"]["files"])
+    assert all(digest.startswith("sha256:") for digest in told["provenance"]["files"].values())
+    assert not any((ws / path).exists() for path in told["provenance"]["files"])
+
+
+@pytest.mark.job(GC)
+def test_retry_after_a_kill_between_two_removals_does_the_rest(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    made = revisions(kfm, sample, 0, 1, 2)
+    retain(ws, QUAKES, "0s")
+    whole = {str(p.relative_to(ws)) for p in (ws / "data" / "processed" / QUAKES / made[0]).iterdir()}
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(ws)], cwd=Path(__file__).parents[2], timeout=120, check=False)
+    assert killed.returncode == -9
+    left = {p for p in whole if (ws / p).exists()}
+    assert left and left != whole
+    assert not (ws / "data" / "processed" / QUAKES / made[0] / "checksums.sha256").exists()  # no version without it
+    result = worked(ws, GC, apply=True, grace="0s")
+    assert versions(ws) == set(made[1:])
+    assert whole <= set(receipt(ws, result)["provenance"]["files"])  # also what the killed one removed
+    again = worked(ws, GC, apply=True, grace="0s")
+    assert (again.status, receipt(ws, again)["provenance"]["files"]) == ("skipped", {})
+
+
+@pytest.mark.job(GC)
+def test_deny_a_switched_off_job_removes_nothing(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    made = revisions(kfm, sample, 0, 1, 2)
+    retain(ws, QUAKES, "0s")
+
+    def off(world: Any) -> None:
+        world.store.transaction(lambda tx: tx.jobs.switch_off(GC, "a lawsuit", "user:counsel"))
+
+    result = worked(ws, GC, prepare=off, apply=True, grace="0s")
+    told = receipt(ws, result)
+    assert (result.status, result.retry) == ("failed", False)
+    assert told["provenance"]["policy_decisions"][0]["decision"] == "deny"
+    assert "a lawsuit" in told["reason"]
+    assert versions(ws) == set(made)

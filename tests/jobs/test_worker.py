@@ -1,0 +1,226 @@
+"""Workers as an operator meets them: real processes, real signals."""
+
+import json
+import os
+import re
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from tests.jobs.conftest import Workers
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    with open(f"/proc/{pid}/stat") as stat:  # a zombie waits for its parent only
+        return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def test_four_jobs_run_at_once_and_the_fifth_waits(workers: Workers) -> None:
+    for n in range(5):
+        workers.put(f"j{n}", seconds=3)
+    workers.start("--concurrency=4", "--until-idle")
+    workers.until(lambda: len(workers.lines("began")) == 4, "four begin")
+    assert len(workers.store.read(lambda tx: tx.jobs.listing(state="queued"))) == 1
+    workers.until(lambda: len(workers.lines("ended")) == 5, "all end")
+    assert sorted(workers.lines("began")) == [f"j{n}" for n in range(5)]
+
+
+def test_the_first_sigterm_finishes_what_runs_and_takes_nothing_new(workers: Workers) -> None:
+    for n in range(3):
+        workers.put(f"j{n}", seconds=1.5)
+    worker = workers.start("--concurrency=2")
+    workers.until(lambda: len(workers.lines("began")) == 2)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(30) == 143
+    assert len(workers.lines("ended")) == 2
+    assert len(workers.lines("began")) == 2
+    assert [j.state for j in workers.store.read(lambda tx: tx.jobs.listing(state="queued"))] == ["queued"]
+    assert workers.store.read(lambda tx: [h for h in tx.leases.held() if h["name"].startswith("worker/")]) == []
+
+
+def test_the_second_sigterm_stops_at_once_and_gives_the_jobs_back(workers: Workers) -> None:
+    job_id = workers.put("long", seconds=60)
+    worker = workers.start("--concurrency=1")
+    workers.until(lambda: workers.lines("began"))
+    worker.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(20) == 143
+    job = workers.job(job_id)
+    assert (job.state, job.owner, job.attempts) == ("queued", None, 0)
+    assert all(gone(pid) for pid in workers.pids())
+
+
+def test_nothing_outlives_a_killed_worker_and_another_takes_its_job(workers: Workers) -> None:
+    job_id = workers.put("shared", seconds=4)
+    first = workers.start("--concurrency=1")
+    workers.until(lambda: workers.lines("began"))
+    first.kill()
+    first.wait()
+    workers.until(lambda: all(gone(pid) for pid in workers.pids()), "its processes are gone")
+    workers.start("--concurrency=1", "--until-idle")
+    workers.until(lambda: workers.lines("ended") == ["shared"], "another worker does it")
+    job = workers.until(lambda: workers.job(job_id).state == "ended" and workers.job(job_id))
+    assert job.outcome == "succeeded"
+
+
+def test_a_frozen_worker_that_wakes_up_cannot_end_a_job_that_is_anothers(workers: Workers) -> None:
+    told = (workers.ws / "kfm.yml").read_text()
+    (workers.ws / "kfm.yml").write_text(re.sub(r"lease_seconds: \d+", "lease_seconds: 2", told))
+    job_id = workers.put("shared", seconds=6)
+    first = workers.start("--concurrency=1", "--name", "first")
+    workers.until(lambda: workers.lines("began"))
+    first.send_signal(signal.SIGSTOP)
+    workers.start("--concurrency=1", "--name", "second")
+    workers.until(lambda: len(workers.lines("began")) == 2, "the second takes it over")
+    assert workers.job(job_id).owner == "worker/second"
+    first.send_signal(signal.SIGCONT)
+    workers.until(lambda: workers.job(job_id).state == "ended")
+    assert workers.job(job_id).generation == 1
+    time.sleep(1)
+    assert first.poll() is None, "it goes on with a new lease"
+    tallies = {(t, n): v for t, n, v in workers.store.read(lambda tx: tx.jobs.tallies())}
+    assert workers.job(job_id).outcome == "succeeded"
+    assert tallies["test.nap", "succeeded"] >= 1
+
+
+def test_a_failing_job_is_tried_again_after_a_pause_and_then_put_aside(workers: Workers) -> None:
+    job_id = workers.put("bad", end="error")
+    workers.kfm("jobs", "retry", job_id)
+    first = workers.kfm("worker", "run", "--until-idle")
+    assert first.returncode == 0, first.stderr
+    job = workers.job(job_id)
+    assert (job.state, job.outcome, len(workers.lines("began"))) == ("ended", "dead", 2)
+    assert "as asked" in job.error
+    listed = json.loads(workers.kfm("jobs", "dead", "--json").stdout)["jobs"]
+    assert [j["job_id"] for j in listed] == [job_id]
+    receipts = [json.loads(p.read_text()) for p in (workers.ws / "receipts" / "test.nap").rglob("*.json")]
+    assert [r["status"] for r in receipts] == ["failed", "failed"]
+    assert "ValueError" in receipts[0]["errors"][0]["stack"]
+    assert workers.kfm("jobs", "retry", job_id[:8]).returncode == 0
+    assert workers.job(job_id).state == "queued"
+
+
+def test_a_denied_job_is_not_tried_again(workers: Workers) -> None:
+    job_id = workers.put("no", end="deny")
+    workers.kfm("worker", "run", "--until-idle")
+    assert (workers.job(job_id).state, workers.job(job_id).outcome) == ("ended", "failed")
+    assert len(workers.lines("began")) == 1
+    receipt = json.loads(next((workers.ws / "receipts" / "test.nap").rglob("*.json")).read_text())
+    assert receipt["provenance"]["policy_decisions"][0]["decision"] == "deny"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "env", "error"),
+    [
+        ({"seconds": 60}, {"KFM_TEST_TIMEOUT": "1"}, "time limit"),
+        ({"megabytes": 900}, {"KFM_TEST_MEMORY": "300"}, "MemoryError"),
+        ({"end": "kill"}, {}, "killed by signal 9"),
+    ],
+    ids=["time", "memory", "killed"],
+)
+def test_a_job_that_takes_too_much_ends_alone_and_leaves_a_receipt(
+    workers: Workers, parameters: Any, env: dict[str, str], error: str
+) -> None:
+    job_id = workers.put("greedy", **parameters)
+    other = workers.put("modest")
+    said = workers.kfm("worker", "run", "--until-idle", "--concurrency=2", **env)
+    assert said.returncode == 0, said.stderr
+    assert workers.job(job_id).outcome == "dead"
+    assert error in workers.job(job_id).error
+    assert workers.job(other).outcome == "succeeded"
+    receipts = [json.loads(p.read_text()) for p in (workers.ws / "receipts" / "test.nap").rglob("*.json")]
+    assert sorted(r["status"] for r in receipts) == ["failed", "failed", "succeeded"]
+
+
+def test_a_running_job_can_be_cancelled(workers: Workers) -> None:
+    job_id = workers.put("long", seconds=60)
+    workers.start("--concurrency=1", "--until-idle")
+    workers.until(lambda: workers.lines("began"))
+    assert workers.kfm("jobs", "cancel", job_id).returncode == 0
+    workers.until(lambda: workers.job(job_id).state == "ended")
+    assert workers.job(job_id).outcome == "cancelled"
+    assert all(gone(pid) for pid in workers.pids())
+    workers.until(lambda: '"cancelled"' in "".join(p.read_text() for p in (workers.ws / "ledger" / "logs").glob("signals-*")))
+    signals = "".join(p.read_text() for p in (workers.ws / "ledger" / "logs").glob("signals-*"))
+    lifecycle = [json.loads(line)["value"] for line in signals.splitlines() if json.loads(line)["signal"] == "run.lifecycle"]
+    assert lifecycle == ["queued", "started", "cancelled"]
+
+
+def test_a_pool_caps_what_runs_on_all_workers_together(workers: Workers) -> None:
+    (workers.ws / "kfm.yml").write_text((workers.ws / "kfm.yml").read_text() + "\npools: {narrow: {slots: 1}}\n")
+    for n in range(3):
+        workers.put(f"n{n}", seconds=1, pool="narrow")
+    for name in ("a", "b"):
+        workers.start("--concurrency=2", "--until-idle", "--name", name)
+    most = 0
+    while len(workers.lines("ended")) < 3:
+        most = max(most, len(workers.lines("began")) - len(workers.lines("ended")))
+        time.sleep(0.05)
+    assert most == 1
+
+
+def test_a_switched_off_type_does_not_start_until_it_is_on_again(workers: Workers) -> None:
+    said = workers.kfm("switch", "off", "ks_earthquakes", "--reason", "upstream is under attack")
+    assert said.returncode == 0, said.stderr
+    assert workers.kfm("jobs", "put", "ingest.pull_source", "--dataset", "kfm://dataset/ks_earthquakes").returncode == 0
+    workers.kfm("worker", "run", "--until-idle", "--upstream", "sample")
+    run = workers.kfm("run", "ks_earthquakes", "--upstream", "sample")
+    assert run.returncode == 3
+    assert "under attack" in run.stderr + run.stdout
+    assert [j.state for j in workers.store.read(lambda tx: tx.jobs.listing(dataset_id="ks_earthquakes"))] == ["queued"]
+    assert workers.kfm("switch", "on", "ks_earthquakes").returncode == 0
+    workers.kfm("worker", "run", "--until-idle", "--upstream", "sample")
+    assert workers.kfm("status", "--json").stdout.count('"official"') == 1
+
+
+def test_the_log_has_the_documented_fields_and_no_others(workers: Workers) -> None:
+    workers.put("good")
+    workers.put("bad", end="deny")
+    workers.kfm("worker", "run", "--until-idle")
+    lines = [json.loads(line) for p in (workers.ws / "ledger" / "logs").glob("workers-*") for line in p.read_text().splitlines()]
+    always = {
+        "timestamp",
+        "service",
+        "job_type",
+        "job_id",
+        "run_id",
+        "correlation_id",
+        "dataset_ids",
+        "zone_in",
+        "zone_out",
+        "policy_label",
+        "status",
+    }
+    assert {line["status"] for line in lines} == {"started", "succeeded", "failed"}
+    for line in lines:
+        assert line.keys() - {"duration_ms", "error"} == always
+        assert ("error" in line) == (line["status"] == "failed")
+        assert line["service"] == "workers"
+    failed = next(line for line in lines if line["status"] == "failed")
+    assert failed["error"].keys() == {"message", "stack"}
+    receipt = next(p for p in (workers.ws / "receipts" / "test.nap").rglob("*.json") if failed["run_id"] in p.name)
+    assert json.loads(receipt.read_text())["correlation_id"] == failed["correlation_id"]
+    metrics = workers.kfm("worker", "metrics").stdout
+    for name in ("started", "succeeded", "failed"):
+        assert f'kfm_jobs_{name}_total{{job_type="test.nap"}}' in metrics
+    assert 'kfm_job_duration_seconds_bucket{job_type="test.nap",le="+Inf"} 2' in metrics
+
+
+@pytest.mark.parametrize("bad", ["./x.csv", "/etc/passwd", "kfm://dataset/../x", "file:///x.csv"])
+def test_an_input_that_is_a_path_is_refused(workers: Workers, bad: str) -> None:
+    said = workers.kfm("worker", "run-job", "transform.build_tiles", "--dataset", bad)
+    assert said.returncode == 2
+    assert "never a path" in said.stderr
+
+
+def test_an_unknown_type_is_refused_by_name(workers: Workers) -> None:
+    said = workers.kfm("worker", "run-job", "transform.build_tile", "--dataset", "kfm://dataset/ks_earthquakes")
+    assert said.returncode == 2
+    assert "transform.build_tile'" in said.stderr
