@@ -21,6 +21,7 @@ import msgspec
 
 from kfm import config
 from kfm.attest import KeyFolder
+from kfm.backfill import resume, start, work_here
 from kfm.catalog.base import prov_path
 from kfm.channel import Channel
 from kfm.cli.call import Parser, guard
@@ -32,6 +33,7 @@ from kfm.fetch.url import FILE
 from kfm.inline import Stopped, promote_run, run_target, stop_run
 from kfm.masking import masked
 from kfm.model import ids
+from kfm.model.backfill import BackfillRow, Grid, cut, grid_of, plan_from
 from kfm.model.connector import StageReceipt
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import bounds, seconds
@@ -126,6 +128,10 @@ class _Elsewhere(Workspace):
     @property
     def data(self) -> Path:
         return self.base
+
+    @property
+    def server(self) -> None:
+        return None
 
     @property
     def store_file(self) -> Path:
@@ -496,70 +502,69 @@ def _catalogs(world: World, call: _Call, run_id: str) -> list[str]:
 # ---- backfill --------------------------------------------------------------------------------------------------------
 def batches(since: str, until: str, length: str, zone: dt.tzinfo) -> list[str]:
     """The window in half-open pieces; whole days are days of `zone`, so that a change of clocks moves no border."""
-    step = dt.timedelta(seconds=seconds(length))
-    if not step:
-        raise UsageError("A batch of no length holds nothing.", expected="a length such as 30d", remedy="Correct --batch.")
-    where = zone if step.seconds == 0 else dt.UTC
-    start, end = (dt.datetime.fromisoformat(t) for t in bounds(since, until).split("/"))
-    found, at = [], start.astimezone(where)
-    while at < end:
-        following = min(at + step, end.astimezone(where), key=lambda t: t.timestamp())
-        found.append(bounds(rfc3339(at.astimezone(dt.UTC)), rfc3339(following.astimezone(dt.UTC))))
-        at = following
-    return found
+    begin, end = (dt.datetime.fromisoformat(t) for t in bounds(since, until).split("/"))
+    grid = cut(begin, end, length, zone)
+    return [grid.at(n)[0] for n in range(grid.total)]
 
 
 def _backfill(call: _Call) -> int:
-    """Every batch that is not done, oldest first; stops at the first that does not become official."""
-    import zoneinfo
-
-    entry = call.workspace.require(call.dataset_id)
-    length = call.args.batch or "30d"
-    pieces = batches(call.args.since, call.args.until, length, zoneinfo.ZoneInfo(entry.time_zone))
-    if entry.merge == "replace" and len(pieces) > 1:
-        raise UsageError(f"{call.dataset_id} is replaced by every run, so a batch would push out the one before it.", expected="merge: upsert or partition in the registry", remedy="Change it, or run the window whole with a longer --batch.")  # fmt: skip
-    spec_hash = targets_of(call.workspace, call.dataset_id, win=pieces[0])[0].spec_hash  # refuses what has no window
-    say_or_json(call, f"{len(pieces)} batches of {length}, one run each", batches=len(pieces), batch=length)
+    """Every batch that is not done, oldest first, each promoted by itself; stops at the first that does not become official."""
+    entry, length = call.workspace.require(call.dataset_id), call.args.batch or "30d"
+    since, until = call.win.split("/")
+    plan = plan_from(
+        {"dataset": call.dataset_id, "since": since, "until": until, "partitioning": {"window": length}, "expected_runtime": "0", "pool": entry.pool,
+         "acceptance": {"gates": "all"}, "batch": 1, "assemble": "every 1", "stop_after": 1}, "the flags",
+    )  # fmt: skip
+    grid = grid_of(plan, entry)
+    target = targets_of(call.workspace, call.dataset_id, win=grid.at(0)[0])[0]  # refuses what has no window
+    say_or_json(call, f"{grid.windows} batches of {length}, one run each", batches=grid.windows, batch=length)
     if call.args.dry_run:
-        for piece in pieces:
-            say_or_json(call, f"  {piece}", window=piece)
+        for number in range(0, grid.total, len(grid.partitions)):
+            say_or_json(call, f"  {grid.at(number)[0]}", window=grid.at(number)[0])
         return 0
     with _world(call) as world:
-        key = ids.spec_hash([call.win, length, targets_of(call.workspace, call.dataset_id)[0].spec_hash])[:16]
-        return _work_off(world, call, pieces, f"work/{call.dataset_id}/backfills/{key}.json", spec_hash)
+        row, new = start(world, f"{call.dataset_id} runner", plan, target, "system", put=False)
+        row = row if new else resume(world, row, "system", put=False)
+        return _work_off(world, call, grid, row, target.spec_hash)
 
 
-def _work_off(world: World, call: _Call, pieces: list[str], path: str, spec_hash: str) -> int:
+def _work_off(world: World, call: _Call, grid: Grid, row: BackfillRow, spec_hash: str) -> int:
+    path = f"work/{call.dataset_id}/backfills/{row.backfill_id}.json"
     kept = msgspec.json.decode(world.data.read(path)).get("batches", []) if world.data.exists(path) else []
     done = {(b["window"], b["partition"]): b for b in kept if _is_done(b)}
-    code, state, took = 0, "COMMITTED", 0.0
-    for number, piece in enumerate(pieces, 1):
-        for target in targets_of(call.workspace, call.dataset_id, win=piece, trigger="runner:backfill", spec_file=call.args.spec):
-            if (piece, target.partition) in done:
-                continue
-            began = time.monotonic()
-            outcome = run_target(world, target, wait_s=call.wait_s)
-            took = max(took, time.monotonic() - began)
-            code, state = outcome.exit_code, outcome.state
-            done[piece, target.partition] = {"window": piece, "partition": target.partition, "state": state, "run_id": outcome.run_id,
-                                             "version_id": outcome.version_id, "reason": outcome.reason, "exit_code": code}  # fmt: skip
-            left = f"; at most {took * (len(pieces) - number):.0f} s left" if number < len(pieces) and not code else ""
-            say_or_json(
-                call,
-                f"  {sign(state)} {number}/{len(pieces)}  {piece}  {state.lower()} {outcome.reason}{left}",
-                **done[piece, target.partition],
-            )
-            receipt = StageReceipt(
-                stage="backfill", dataset_id=call.dataset_id, dataset_id_from=call.said_by, run_id=outcome.run_id, state=state, exit_code=code,  # type: ignore[arg-type]
-                started_at=call.began, finished_at=rfc3339(world.clock.now()), spec_hash=spec_hash, window=call.win, upstream=call.upstream,
-                spec_file_hash=target.spec_file_hash, zones=call.zones, batches=tuple(done[k] for k in sorted(done)),
-            )  # fmt: skip
-            world.data.replace(path, pretty(receipt))
-            if code:
-                say_or_json(call, f"{len(pieces) - number} batches are left; the same command goes on. {outcome.remedy}", summary=_shown(call, path), exit_code=code)  # fmt: skip
-                return code
-    say_or_json(call, f"{len(done)} runs done. Summary {_shown(call, path)}", summary=_shown(call, path), exit_code=0)
+    code, took, began = 0, 0.0, time.monotonic()
+
+    def targets(name: str, *, win: str, trigger: str) -> list[Target]:
+        return targets_of(call.workspace, name, win=win, trigger="runner:backfill", spec_file=call.args.spec)
+
+    def told(n: int, outcome: Outcome) -> None:
+        nonlocal code, took, began
+        took, began, code = max(took, time.monotonic() - began), time.monotonic(), outcome.exit_code
+        number, (piece, partition) = n // len(grid.partitions) + 1, grid.at(n)
+        done[piece, partition] = {"window": piece, "partition": partition, "state": outcome.state, "run_id": outcome.run_id,
+                                  "version_id": outcome.version_id, "reason": outcome.reason, "exit_code": code}  # fmt: skip
+        left = f"; at most {took * (grid.windows - number):.0f} s left" if number < grid.windows and not code else ""
+        text = f"  {sign(outcome.state)} {number}/{grid.windows}  {piece}  {outcome.state.lower()} {outcome.reason}{left}"
+        say_or_json(call, text, **done[piece, partition])
+        receipt = StageReceipt(
+            stage="backfill", dataset_id=call.dataset_id, dataset_id_from=call.said_by, run_id=outcome.run_id, state=outcome.state, exit_code=code,  # type: ignore[arg-type]
+            started_at=call.began, finished_at=rfc3339(world.clock.now()), spec_hash=spec_hash, window=call.win, upstream=call.upstream,
+            spec_file_hash=_spec_file_hash(call), zones=call.zones, batches=tuple(done[k] for k in sorted(done)),
+        )  # fmt: skip
+        world.data.replace(path, pretty(receipt))
+        if code:
+            text = f"{grid.windows - number} batches are left; the same command goes on. {outcome.remedy}"
+            say_or_json(call, text, summary=_shown(call, path), exit_code=code)
+
+    row, _ = work_here(world, row.backfill_id, targets, told, call.wait_s)
+    if not code:
+        say_or_json(call, f"{len(done)} runs done. Summary {_shown(call, path)}", summary=_shown(call, path), exit_code=0)
     return code
+
+
+def _spec_file_hash(call: _Call) -> str | None:
+    spec = call.args.spec
+    return ids.spec_hash(config.parse(spec.read_bytes(), spec.name)) if spec is not None else None
 
 
 def _is_done(batch: Mapping[str, Any]) -> bool:

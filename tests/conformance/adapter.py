@@ -1,13 +1,17 @@
 """What the shared conformance suites call; a suite whose function is missing here is not run against kfm."""
 
+import datetime as dt
+from itertools import islice
 from typing import Any
 
 from kfm import attest, canonical
 from kfm.catalog import prov
+from kfm.errors import UsageError
 from kfm.policy.embedded import rego_eval as evaluate
 from kfm.policy.process import Child
+from kfm.schedule.cron import check_cron, moments
 
-__all__ = ["dsse_pae", "ed25519_verify", "jcs", "json_load", "prov_load", "rego_eval"]
+__all__ = ["cron_next", "cron_valid", "dsse_pae", "ed25519_verify", "jcs", "json_load", "prov_load", "rego_eval"]
 
 
 def jcs(obj: Any) -> bytes:
@@ -37,3 +41,15 @@ def dsse_pae(kind: str, body: bytes) -> bytes:
 
 def ed25519_verify(public: bytes, message: bytes, signature: bytes) -> bool:
     return attest.ed25519_verify(public, message, signature)
+
+
+def cron_next(line: str, start: dt.datetime, count: int) -> list[dt.datetime]:
+    return list(islice(moments(line, start), count))
+
+
+def cron_valid(line: str) -> bool:
+    try:
+        check_cron(line)
+    except UsageError:
+        return False
+    return True

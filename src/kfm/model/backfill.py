@@ -1,0 +1,267 @@
+"""Backfills: the plan a person writes, the grid of partitions that follows from it by a formula, and what is kept of each."""
+
+import datetime as dt
+import re
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from kfm import canonical
+from kfm.clock import rfc3339
+from kfm.errors import UsageError
+from kfm.model.dataset import DatasetEntry, DatasetId, Identifier, Share
+from kfm.model.ids import digest
+from kfm.model.window import bounds, seconds
+
+__all__ = [
+    "Acceptance", "BackfillPlan", "BackfillRow", "Bucket", "Estimate", "Grid", "PartRow", "Partitioning", "RateLimit", "Status", "Summary", "backfill_id",
+    "cut", "grid_of", "plan_from",
+]  # fmt: skip
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+
+
+class Partitioning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the range is cut: windows of this length, times the partitions of the dataset."""
+
+    window: Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,6}[smhdw]$")]  # whole days are calendar days of the registry's time zone
+    partitions: Literal["all"] | tuple[Identifier, ...] = "all"
+
+
+class Acceptance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When the outcome may become official. Every gate judges in any case; those named here must also have been asked."""
+
+    gates: Literal["all"] | tuple[str, ...]
+    max_failed: Share = 0.0  # share of partitions that may be missing from the version
+
+
+class RateLimit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Slower than politeness asks for, never faster."""
+
+    per_second: Annotated[float, msgspec.Meta(gt=0, le=1000)]
+
+
+class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`pipelines/orchestration/backfills/<name>.yml`."""
+
+    dataset: DatasetId
+    since: str  # RFC 3339, or a day of the registry's time zone
+    until: str  # exclusive
+    partitioning: Partitioning
+    expected_runtime: str  # a length of time, as a person expects it
+    pool: Identifier
+    acceptance: Acceptance
+    batch: Count = 50  # partitions per job
+    concurrency: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None  # jobs at once; None: twice the slots of the pool
+    rate: RateLimit | None = None
+    assemble: Annotated[str, msgspec.Meta(pattern=r"^(once|every [1-9][0-9]{0,6})$")] = "once"
+    stop_after: Count = 20  # failed partitions after which no more are begun: then it is not the partition
+
+    @property
+    def every(self) -> int:
+        """After how many parts a version is assembled; 0: at the end."""
+        return 0 if self.assemble == "once" else int(self.assemble.split()[1])
+
+
+def plan_from(given: Any, name: str) -> BackfillPlan:
+    """The plan in a file; what is missing or unknown is refused by its name."""
+    plain = {k: v.isoformat() if isinstance(v, dt.date) else v for k, v in given.items()} if isinstance(given, dict) else given
+    try:
+        plan = msgspec.convert(plain, BackfillPlan)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"{name}: {error}.", expected="a backfill plan", remedy="Correct that key; unknown keys are not ignored."
+        ) from error
+    seconds(plan.expected_runtime)
+    return plan
+
+
+# ---- the grid --------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Grid:
+    """Partition number -> (window, partition), by arithmetic: nothing is listed, so half a million cost what one costs."""
+
+    since: dt.datetime  # UTC
+    until: dt.datetime
+    step: dt.timedelta
+    zone: dt.tzinfo  # that of calendar days; UTC where the step is no whole day
+    partitions: tuple[str, ...]
+    windows: int
+
+    @property
+    def total(self) -> int:
+        return self.windows * len(self.partitions)
+
+    def border(self, number: int) -> dt.datetime:
+        """Where window `number` begins; a local time that a change of clocks skips counts by the offset before it."""
+        if number <= 0 or number >= self.windows:
+            return self.since if number <= 0 else self.until
+        return min((self.since.astimezone(self.zone) + number * self.step).astimezone(dt.UTC), self.until)
+
+    def at(self, n: int) -> tuple[str, str]:
+        """The window and partition of number `n`; an empty window is a day that the zone has left out."""
+        number, partition = divmod(n, len(self.partitions))
+        begin, end = self.border(number), self.border(number + 1)
+        return (f"{rfc3339(begin)}/{rfc3339(end)}" if begin < end else ""), self.partitions[partition]
+
+
+def _moment(text: str, zone: dt.tzinfo) -> dt.datetime:
+    if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        bounds(text, "9999-12-31")  # refuses days that are none
+        return dt.datetime.fromisoformat(text).replace(tzinfo=zone).astimezone(dt.UTC)
+    if re.fullmatch(r"-?[0-9]+[smhdw]?", text):
+        raise UsageError(
+            f"{text!r} is relative to now.", expected="absolute bounds such as 2026-01-01", remedy="A backfill says which past it is about."
+        )
+    return dt.datetime.fromisoformat(bounds(text, "9999-12-31").split("/")[0])
+
+
+def cut(since: dt.datetime, until: dt.datetime, length: str, zone: dt.tzinfo, partitions: tuple[str, ...] = ("",)) -> Grid:
+    """The range in half-open windows; whole days are days of `zone`, so that a change of clocks moves no border."""
+    step = dt.timedelta(seconds=seconds(length))
+    if not step:
+        raise UsageError("A window of no length holds nothing.", expected="a length such as 30d", remedy="Correct it.")
+    where = zone if step.seconds == 0 else dt.UTC
+    wall = [t.astimezone(where).replace(tzinfo=None) for t in (since, until)]
+    most = -((wall[0] - wall[1]) // step) + 2  # a change of clocks moves the end by less than a step
+    grid = Grid(since, until, step, where, partitions, most)
+    count = max(most - 4, 1)
+    while grid.border(count) < until:
+        count += 1
+    return replace(grid, windows=count)
+
+
+def grid_of(plan: BackfillPlan, entry: DatasetEntry) -> Grid:
+    """The grid of a plan, refused when the dataset cannot be cut that way."""
+    import zoneinfo  # only a backfill needs it
+
+    zone = zoneinfo.ZoneInfo(entry.time_zone)
+    since, until = _moment(plan.since, zone), _moment(plan.until, zone)
+    if since >= until:
+        raise UsageError(f"{plan.since} is not before {plan.until}.", expected="since before until", remedy="Swap or correct them.")
+    names = entry.partitions if plan.partitioning.partitions == "all" else plan.partitioning.partitions
+    for name in names:
+        if name not in entry.partitions:
+            known = ", ".join(entry.partitions) or "all"
+            raise UsageError(f"{plan.dataset} has no partition {name}.", expected=known, remedy="Correct partitioning.partitions.")
+    found = cut(since, until, plan.partitioning.window, zone, names or ("",))
+    if entry.merge != "upsert" and found.windows > 1:
+        raise UsageError(
+            f"{plan.dataset} is replaced by every run, so a window would push out the one before it.",
+            expected="merge: upsert in the registry",
+            remedy="Change it, or cut the range into one window.",
+        )
+    return found
+
+
+def backfill_id(plan: BackfillPlan, transform_hash: str, number: int) -> str:
+    """The same plan over the same code is the same backfill; `number` counts those of it that have ended."""
+    return "b" + digest(canonical.dumps([msgspec.to_builtins(plan), transform_hash, number]))[7:23]
+
+
+# ---- what is kept ----------------------------------------------------------------------------------------------------
+class BackfillRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One backfill. Field names are column names."""
+
+    backfill_id: str
+    name: str
+    dataset_id: str
+    state: str  # running, stopped, incomplete, assembling, waiting, denied, done, cancelled
+    plan: str  # JSON
+    transform_hash: str
+    total: int
+    put_by: str
+    put_at: str
+    began_ms: int  # when it was started or resumed
+    touched_ms: int  # when a partition last ended
+    next_n: int = 0  # the first partition that was never handed out
+    retry_n: int = 0  # below `next_n`: failed ones from here on are handed out again first
+    ended_at: str | None = None
+    run_id: str = ""  # the newest assembling run
+    version_id: str | None = None
+    generation: int | None = None
+    reason: str = ""
+
+    def read_plan(self) -> BackfillPlan:
+        return msgspec.json.decode(self.plan, type=BackfillPlan)
+
+
+class PartRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition that was begun. Field names are column names."""
+
+    backfill_id: str
+    n: int
+    state: str  # STAGED, COMMITTED, NOOP, FAILED
+    run_id: str
+    reason: str = ""
+    attempts: int = 1
+    at_ms: int = 0  # when it was written down
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backfill will cost, before it is started."""
+
+    partitions: int
+    jobs: int
+    requests: int
+    bytes: int | None  # None: no run was measured yet
+    seconds: int | None
+    measured: int  # runs that the figures come from; 0: the plan's expected_runtime, where it says one
+
+
+class Bucket(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell of the grid: neighbouring partitions, and how many of them are in which state."""
+
+    since: str
+    partitions: int
+    counts: dict[str, int]
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """`kfm backfill status --json`."""
+
+    backfill_id: str
+    name: str
+    dataset_id: str
+    state: str
+    reason: str
+    since: str
+    until: str
+    total: int
+    counts: dict[str, int]  # STAGED, COMMITTED, NOOP, FAILED -> partitions
+    missing: int  # never ended
+    handed_out: int  # partitions of batches that wait or run
+    lost: int  # batches whose job ended without them: a resume hands them out again
+    per_second: float  # since it was started or resumed
+    eta_seconds: int | None
+    idle_seconds: int
+    version_id: str | None
+    generation: int | None
+    run_id: str
+    grid: list[Bucket]
+    failing: list[dict[str, Any]]  # {n, window, partition, run_id, attempts, reason}
+    next: str
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`work/<id>/backfills/<backfill_id>/summary.json`: the receipt of a whole backfill."""
+
+    backfill_id: str
+    name: str
+    dataset_id: str
+    state: str
+    reason: str
+    since: str
+    until: str
+    counts: dict[str, int]
+    plan_digest: str
+    parts_digest: str  # over number, window, partition and content of each: the same on every machine
+    audit_digest: str
+    run_id: str
+    version_id: str | None
+    version_digest: str | None
+    generation: int | None
+    gates: dict[str, str]  # gate -> verdict on the assembled version
+    started_at: str
+    finished_at: str

@@ -1,0 +1,391 @@
+"""Backfills: one run per partition, one version at the end, killed anywhere and gone on with; what is done is never done twice."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfm import backfill
+from kfm.cli import main
+from kfm.cli.init import make_workspace
+from kfm.config import change_entry
+from kfm.model.job import Request
+from kfm.targets import targets_of
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
+from tests.conftest import Said, tree
+
+ID = "levels"
+ENTRY = """dataset_id: levels
+title: Levels
+licence: CC0-1.0
+sensitivity: public
+policy_label: public
+source: {kind: http_file, format: csv, url: "file:///inbox/levels.csv", time_column: day}
+schema: [{name: site, type: string, nullable: false}, {name: day, type: date, nullable: false}, {name: level, type: number}]
+business_key: [site, day]
+merge: upsert
+"""
+PLAN = """dataset: levels
+since: 2026-01-01
+until: 2026-01-{until:02}
+partitioning: {{window: 1d}}
+expected_runtime: 1m
+pool: default
+acceptance: {{gates: all}}
+batch: {batch}
+concurrency: 2
+{more}
+"""
+Kfm = Callable[..., Said]
+
+
+def lines(days: int) -> str:
+    return "site,day,level\n" + "".join(f"S{s},2026-01-{d:02},{d}.{s}\n" for d in range(1, days + 1) for s in range(2))
+
+
+def made(folder: Path, days: int = 4, batch: int = 2, more: str = "") -> Path:
+    make_workspace(folder, sample=False)
+    (folder / "data" / "registry" / f"{ID}.yml").write_text(ENTRY)
+    (folder / "inbox").mkdir()
+    (folder / "inbox" / "levels.csv").write_text(lines(days))
+    plan = folder / "pipelines" / "orchestration" / "backfills" / "history.yml"
+    plan.parent.mkdir(parents=True, exist_ok=True)
+    plan.write_text(PLAN.format(until=days + 1, batch=batch, more=more))
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    return made(tmp_path / "ws")
+
+
+@pytest.fixture
+def kfm(here: Path, capsys: pytest.CaptureFixture[str]) -> Kfm:
+    def call(*args: str) -> Said:
+        capsys.readouterr()
+        code = main(["-w", str(here), *args])
+        said = capsys.readouterr()
+        return Said(code, said.out, said.err)
+
+    return call
+
+
+def ledger(here: Path) -> list[Any]:
+    with open_world(open_workspace(here)) as world:
+        found: list[Any] = world.store.read(lambda tx: tx.runs.recent(ID, 1000))
+    return found
+
+
+def told(here: Path, name: str = "summary.json") -> Any:
+    (path,) = (here / "data" / "work" / ID / "backfills").glob(f"*/{name}")
+    return json.loads(path.read_text()) if name.endswith(".json") else [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def version(here: Path) -> tuple[str, dict[str, str]]:
+    (folder,) = (here / "data" / "processed" / ID).iterdir()
+    return folder.name, {n: d for n, d in tree(folder).items() if n.endswith(".parquet")}
+
+
+def test_one_version_equal_to_a_straight_run_and_a_ledger_row_for_every_partition(here: Path, kfm: Kfm, tmp_path: Path) -> None:
+    said = kfm("backfill", "start", "history", "--inline", "--json")
+    assert said.code == 0, said
+    assert (
+        said.json["status"] == "started"
+        and said.json["backfill"]["state"] == "done"
+        and said.json["backfill"]["counts"] == {"COMMITTED": 4}
+    )
+    rows = ledger(here)
+    assert Counter(r.win for r in rows if r.win) == {f"2026-01-{d:02}T00:00:00Z/2026-01-{d + 1:02}T00:00:00Z": 1 for d in range(1, 5)}
+    assert {r.state for r in rows} == {"COMMITTED"} and len(rows) == 5, "four parts and the run that assembled them"
+    assert {r.trigger_type for r in rows if r.win} == {"backfill"}
+    summary, trail = told(here), told(here, "audit.jsonl")
+    assert summary["generation"] == 1 and set(summary["gates"].values()) == {"pass"}
+    assert [e["event"] for e in trail] == ["backfill.started", "batch.ended", "batch.ended", "backfill.assembled"]
+    assert told(here, "plan.json")["since"] == "2026-01-01T00:00:00Z"
+    straight = made(tmp_path / "straight")
+    assert main(["-w", str(straight), "run", ID, "--since", "2026-01-01", "--until", "2026-01-05"]) == 0
+    assert version(straight) == version(here)
+    before = tree(here / "data")
+    again = kfm("backfill", "start", "history", "--inline", "--json")
+    assert again.json["status"] == "already_done" and tree(here / "data") == before
+    assert kfm("backfill", "resume", "history", "--json").json["status"] == "already_done"
+
+
+def test_a_repeat_on_a_clean_store_gives_the_same_digests(here: Path, kfm: Kfm, tmp_path: Path) -> None:
+    other = made(tmp_path / "other")
+    for ws in (here, other):
+        assert main(["-w", str(ws), "backfill", "start", "history", "--inline"]) == 0
+    mine, theirs = told(here), told(other)
+    same = ("backfill_id", "plan_digest", "parts_digest", "version_id", "version_digest", "counts")
+    assert {k: mine[k] for k in same} == {k: theirs[k] for k in same}
+    assert mine["run_id"] != theirs["run_id"]
+
+
+def test_a_plan_says_what_it_takes_and_writes_nothing(here: Path, kfm: Kfm) -> None:
+    kfm("status")  # opens the store
+    before = tree(here, without=("ledger/",))
+    said = kfm("backfill", "plan", "history", "--json")
+    assert said.code == 0 and said.json["estimate"] == {
+        "partitions": 4, "jobs": 2, "requests": 4, "bytes": None, "seconds": 61, "measured": 0,
+    }  # fmt: skip
+    assert tree(here, without=("ledger/",)) == before and not kfm("backfill", "list", "--json").json["backfills"]
+    kfm("run", ID, "--since", "2026-01-01", "--until", "2026-01-02")
+    measured = kfm("backfill", "plan", ID, "--since", "2026-01-01", "--until", "2026-01-05", "--json").json["estimate"]
+    assert measured["measured"] == 1 and measured["bytes"] == 4 * len(lines(4)) and measured["seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("plan", "nothing"),
+        ("plan", ID),
+        ("plan", ID, "--since", "7d", "--until", "2026-01-05"),
+        ("start",),
+        ("resume", "nothing"),
+        ("cancel", "history"),
+        ("status", "nothing"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(kfm: Kfm, args: tuple[str, ...]) -> None:
+    assert kfm("backfill", *args).code == 2
+
+
+def test_a_gate_that_does_not_exist_is_refused(here: Path, kfm: Kfm) -> None:
+    plan = here / "pipelines" / "orchestration" / "backfills" / "history.yml"
+    plan.write_text(plan.read_text().replace("gates: all", "gates: [licence, vibes]"))
+    said = kfm("backfill", "start", "history")
+    assert said.code == 2 and "vibes" in said.err
+
+
+def test_a_failing_partition_stops_no_other_and_a_resume_does_only_that_one(here: Path, kfm: Kfm) -> None:
+    source = here / "inbox" / "levels.csv"
+    source.write_text(lines(4) + "S0,2026-01-02,99.5\n")  # two readings of one day
+    said = kfm("backfill", "start", "history", "--inline", "--json").json["backfill"]
+    assert (said["state"], said["counts"]) == ("incomplete", {"STAGED": 3, "FAILED": 1})
+    assert [f["n"] for f in said["failing"]] == [1] and said["failing"][0]["reason"] and said["next"] == "kfm backfill resume history"
+    assert not (here / "data" / "processed" / ID).exists(), "nothing is official while a partition is missing"
+    text = kfm("backfill", "status", "history")
+    assert "2026-01-02T00:00:00Z/2026-01-03T00:00:00Z" in text.out and "backfill resume history" in text.out
+    with open_world(open_workspace(here)) as world:
+        assert world.store.read(lambda tx: tx.jobs.waiting(ID)) == [], "no worker tries the failed one by itself"
+    source.write_text(lines(4))
+    before = {r.run_id for r in ledger(here)}
+    assert kfm("backfill", "resume", "history", "--inline").code == 0
+    new = [r for r in ledger(here) if r.run_id not in before]
+    assert sorted(r.win for r in new) == ["", "2026-01-02T00:00:00Z/2026-01-03T00:00:00Z"]
+    assert told(here)["counts"] == {"COMMITTED": 4}
+
+
+def test_too_many_failures_stop_it_and_a_resume_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ws = made(tmp_path / "ws", days=4, batch=4, more="stop_after: 2")
+    (ws / "inbox" / "levels.csv").unlink()
+    assert main(["-w", str(ws), "backfill", "start", "history", "--inline"]) == 1
+    capsys.readouterr()
+    main(["-w", str(ws), "backfill", "status", "history", "--json"])
+    (status,) = json.loads(capsys.readouterr().out)["backfills"]
+    assert (status["state"], status["counts"], status["missing"]) == ("stopped", {"FAILED": 2}, 2)
+    (ws / "inbox" / "levels.csv").write_text(lines(4))
+    assert main(["-w", str(ws), "backfill", "resume", "history", "--inline"]) == 0
+    assert told(ws)["counts"] == {"COMMITTED": 4}
+
+
+def test_a_batch_that_is_told_to_stop_half_way_is_handed_out_again(here: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch) -> None:
+    flush = backfill._flush
+
+    def stopping(world: Any, *args: Any) -> Any:
+        row = flush(world, *args)
+        return world.store.transaction(lambda tx: tx.backfill.save(row, state="stopped"))  # because of what another batch met
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kfm.backfill.FLUSH_S", 0)
+        patched.setattr("kfm.backfill._flush", stopping)
+        said = kfm("backfill", "start", "history", "--inline", "--json").json["backfill"]
+    assert (said["state"], said["counts"], said["missing"], said["handed_out"]) == ("stopped", {"STAGED": 1}, 3, 2)
+    assert kfm("backfill", "resume", "history", "--inline").code == 0
+    assert told(here)["counts"] == {"COMMITTED": 4}
+
+
+def test_a_denied_version_leaves_the_parts_staged_and_they_are_judged_again(here: Path, kfm: Kfm) -> None:
+    change_entry(here, ID, {"licence": None})
+    said = kfm("backfill", "start", "history", "--inline", "--json")
+    assert said.code == 3 and said.json["backfill"]["state"] == "denied" and said.json["backfill"]["counts"] == {"STAGED": 4}
+    assert told(here)["state"] == "denied" and told(here)["gates"]["licence"] == "deny"
+    assert not (here / "data" / "processed" / ID).exists()
+    change_entry(here, ID, {"licence": "CC0-1.0"})
+    (here / "inbox" / "levels.csv").unlink()  # nobody is asked again
+    assert kfm("backfill", "resume", "history", "--inline").code == 0
+    assert told(here)["state"] == "done" and told(here)["counts"] == {"COMMITTED": 4}
+
+
+def test_what_waits_for_people_goes_on_once_they_have_approved(here: Path, kfm: Kfm) -> None:
+    change_entry(here, ID, {"approvals": 1})
+    assert kfm("backfill", "start", "history", "--inline").code == 7
+    assert kfm("keys", "new", "--name", "Ada").code == 0
+    assert kfm("approve", "1", "--reason", "read").code == 0
+    kfm("promote", "1")
+    assert kfm("backfill", "resume", "history", "--inline").code == 0
+    assert told(here)["state"] == "done" and told(here)["generation"] == 1
+
+
+def test_a_version_after_every_so_many_parts(tmp_path: Path) -> None:
+    ws = made(tmp_path / "ws", days=5, batch=1, more="assemble: every 2")
+    assert main(["-w", str(ws), "backfill", "start", "history", "--inline"]) == 0
+    rows = ledger(ws)
+    assert sum(not r.win for r in rows) == 3 and told(ws)["generation"] == 3 and told(ws)["counts"] == {"COMMITTED": 5}
+    straight = made(tmp_path / "straight", days=5)
+    assert main(["-w", str(straight), "run", ID, "--since", "2026-01-01", "--until", "2026-01-06"]) == 0
+    name, files = version(straight)
+    assert {n: d for n, d in tree(ws / "data" / "processed" / ID / name).items() if n.endswith(".parquet")} == files
+
+
+def test_a_part_that_another_run_has_overtaken_is_made_again(here: Path, kfm: Kfm) -> None:
+    change_entry(here, ID, {"licence": None})
+    kfm("backfill", "start", "history", "--inline")
+    (here / "inbox" / "levels.csv").write_text(lines(4).replace("1.0", "1.7"))
+    kfm("run", ID, "--since", "2026-01-01", "--until", "2026-01-02")  # denied too, and its input is the newer one
+    change_entry(here, ID, {"licence": "CC0-1.0"})
+    assert kfm("backfill", "resume", "history", "--inline").code == 0
+    assert Counter(r.state for r in ledger(here) if r.win.startswith("2026-01-01"))["SUPERSEDED"] == 1
+    assert told(here)["counts"] == {"COMMITTED": 4}
+
+
+def test_cancelling_changes_nothing_official_and_a_new_start_is_a_new_backfill(here: Path, kfm: Kfm) -> None:
+    first = kfm("backfill", "start", "history", "--json").json["backfill"]
+    assert first["handed_out"] == 4 and len(kfm("jobs", "list", "--json").json["jobs"]) == 2
+    assert kfm("backfill", "start", "history", "--json").json["status"] == "already_started"
+    assert kfm("backfill", "cancel", "history", "--reason", "asked for").code == 0
+    assert {j["state"] for j in kfm("jobs", "list", "--json").json["jobs"]} == {"ended"}
+    assert kfm("backfill", "resume", "history").code == 2
+    assert not (here / "data" / "processed").exists() and told(here)["state"] == "cancelled"
+    second = kfm("backfill", "start", "history", "--json").json["backfill"]
+    assert second["backfill_id"] != first["backfill_id"]
+
+
+def test_only_so_many_jobs_are_put_ahead(tmp_path: Path) -> None:
+    ws = made(tmp_path / "ws", days=20, batch=1)
+    assert main(["-w", str(ws), "backfill", "start", "history"]) == 0
+    with open_world(open_workspace(ws)) as world:
+        assert len(world.store.read(lambda tx: tx.jobs.listing(state="queued"))) == 2
+
+
+def test_other_code_does_not_go_on_with_what_it_did_not_begin(here: Path, kfm: Kfm) -> None:
+    kfm("backfill", "start", "history")
+    change_entry(here, ID, {"pipeline_version": "2.0.0"})
+    said = kfm("backfill", "resume", "history", "--inline")
+    assert said.code == 2 and "backfill cancel" in said.err
+
+
+def test_a_scheduled_run_does_not_take_a_part_from_its_backfill(here: Path, kfm: Kfm) -> None:
+    """The ingest of a part is driven by its batch alone, also when it was left behind by a crash."""
+    with open_world(open_workspace(here)) as world:
+        row, _ = backfill.start(world, "history", _plan(here), targets_of(open_workspace(here), ID)[0], "system", put=False)
+        request = Request(
+            job_type=backfill.INGEST, dataset_id=ID, win="2026-01-01T00:00:00Z/2026-01-02T00:00:00Z", not_before=backfill.NEVER_MS
+        )
+        world.store.transaction(lambda tx: tx.jobs.submit(request))
+        token = world.store.transaction(lambda tx: tx.leases.take("worker/w", "w", 60))
+        assert world.store.transaction(lambda tx: tx.jobs.claim(token, 9)) == []
+    assert kfm("backfill", "resume", row.backfill_id, "--inline").code == 0
+
+
+def _plan(here: Path) -> Any:
+    from kfm.config import parse
+    from kfm.model.backfill import plan_from
+
+    path = here / "pipelines" / "orchestration" / "backfills" / "history.yml"
+    return plan_from(parse(path.read_bytes(), path.name), path.name)
+
+
+def test_a_server_keeps_it_as_a_file_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.services import schema_url, shared_server
+
+    ws, straight = made(tmp_path / "ws"), made(tmp_path / "straight")
+    plain = [line for line in (ws / "kfm.yml").read_text().splitlines() if not line.startswith("store:")]
+    (ws / "kfm.yml").write_text("\n".join([*plain, f'store: "{schema_url(shared_server())}"', ""]))
+    source = ws / "inbox" / "levels.csv"
+    source.write_text(lines(4) + "S0,2026-01-02,99.5\n")
+    assert main(["-w", str(ws), "backfill", "start", "history"]) == 0
+    capsys.readouterr()
+    assert main(["-w", str(ws), "backfill", "resume", "history", "--inline", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["backfill"]
+    assert (found["state"], found["counts"]) == ("incomplete", {"STAGED": 3, "FAILED": 1})
+    source.write_text(lines(4))
+    assert main(["-w", str(ws), "backfill", "resume", "history", "--inline"]) == 0
+    assert told(ws)["counts"] == {"COMMITTED": 4}
+    assert main(["-w", str(straight), "run", ID, "--since", "2026-01-01", "--until", "2026-01-05"]) == 0
+    assert version(straight) == version(ws)
+
+
+# ---- killed -----------------------------------------------------------------------------------------------------------
+@contextlib.contextmanager
+def process(*args: str) -> Iterator["subprocess.Popen[bytes]"]:
+    child = subprocess.Popen([sys.executable, "-m", *args], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield child
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def staged(ws: Path) -> int:
+    return sum(r.state == "STAGED" for r in ledger(ws))
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    for _ in range(2400):
+        if true():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it never came")
+
+
+def test_killed_at_partition_seven_of_twenty_a_resume_does_the_rest_only(tmp_path: Path) -> None:
+    ws = made(tmp_path / "ws", days=20, batch=20)
+    with process("kfm", "-w", str(ws), "backfill", "start", "history", "--inline"):
+        wait_until(lambda: (ws / "ledger" / "idempotency.sqlite").exists() and staged(ws) >= 7)
+    before = {r.run_id: r.win for r in ledger(ws) if r.state == "STAGED"}
+    assert main(["-w", str(ws), "backfill", "resume", "history", "--inline"]) == 0
+    rows = ledger(ws)
+    assert {r.run_id: r.win for r in rows if r.run_id in before} == before and all(
+        r.state == "COMMITTED" for r in rows if r.run_id in before
+    )
+    done = Counter(r.win for r in rows if r.state == "COMMITTED" and r.win)
+    assert len(done) == 20 and set(done.values()) == {1}, "each partition exactly once"
+    assert told(ws)["counts"] == {"COMMITTED": 20} and told(ws)["generation"] == 1
+
+
+def _rounds(tmp_path: Path, days: int, batch: int, kills: int) -> None:
+    ws, straight = made(tmp_path / "ws", days=days, batch=batch), made(tmp_path / "straight", days=days)
+    assert main(["-w", str(ws), "backfill", "start", "history"]) == 0
+    for kill in range(1, kills + 1):
+        with process("workers", "run", "-w", str(ws), "--concurrency=1"), process("workers", "run", "-w", str(ws), "--concurrency=1"):
+            wait_until(lambda kill=kill: staged(ws) >= kill * days // (kills + 2))  # type: ignore[misc]
+    assert main(["-w", str(ws), "backfill", "resume", "history"]) == 0
+    with process("workers", "run", "-w", str(ws), "--concurrency=2") as worker:
+        wait_until(lambda: worker.poll() is not None or (bool(list((ws / "data").glob("work/*/backfills/*/summary.json")))))
+        assert worker.poll() is None
+    done = Counter(r.win for r in ledger(ws) if r.state == "COMMITTED" and r.win)
+    assert len(done) == days and set(done.values()) == {1}
+    assert told(ws)["state"] == "done" and told(ws)["counts"] == {"COMMITTED": days} and told(ws)["generation"] == 1
+    assert main(["-w", str(straight), "run", ID, "--since", "2026-01-01", "--until", f"2026-01-{days + 1:02}"]) == 0
+    assert version(straight) == version(ws)
+
+
+def test_all_workers_killed_half_way_and_each_partition_is_committed_once(tmp_path: Path) -> None:
+    _rounds(tmp_path, days=6, batch=2, kills=1)
+
+
+@pytest.mark.drill
+def test_all_workers_killed_again_and_again_and_each_partition_is_committed_once(tmp_path: Path) -> None:
+    _rounds(tmp_path, days=28, batch=3, kills=5)
