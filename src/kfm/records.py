@@ -187,8 +187,10 @@ def _prov_step(step: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def previous_versions(world: World, dataset_id: str, version_id: str) -> list[str]:
-    """The versions that were official before, newest first, without those that were withdrawn."""
+    """The versions that were official before, newest first, without those that were withdrawn or that retention removed."""
+    from kfm.retention import removed_versions  # it renders catalogs itself
+
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
-    gone = rows[-1].suppressed if rows else {}
+    gone = {*(rows[-1].suppressed if rows else ()), *removed_versions(world.data, dataset_id)}
     order = [str(g.version_id) for g in rows if g.version_id is not None and g.version_id != version_id and g.version_id not in gone]
     return list(dict.fromkeys(reversed(order)))

@@ -73,7 +73,19 @@ def resolve(world: World, text: str) -> Ref:
     gone = withdrawn_inside(rows[-1], found) or next(filter(None, (whole_withdrawn(rows[-1], name) for name in names)), None)
     if gone is not None:
         raise _withdrawn(text, dataset_id, gone)
+    _check_kept(world, text, dataset_id, found.version_id)
     return Ref(dataset_id, found.version_id, str(found.version_digest), found.generation)
+
+
+def _check_kept(world: World, text: str, dataset_id: str, version_id: str) -> None:
+    from kfm.retention import removed_versions  # it resolves references itself
+
+    if version_id in removed_versions(world.data, dataset_id):
+        raise Denied(
+            f"{text} is gone: retention removed it, and a receipt of maintenance.gc lists its files.",
+            expected="a version that is kept",
+            remedy=f"`kfm runs {dataset_id}` lists what there is; a backup or a bundle may still have it.",
+        )
 
 
 def _withdrawn(text: str, dataset_id: str, generation: str) -> Denied:

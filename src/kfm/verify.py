@@ -78,8 +78,10 @@ def verify_in_zone(zone: Zone, folder: str, found: Verified) -> None:
 
 def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | None = None) -> None:
     """The whole channel, every version it points at (or one), every receipt it names, every capture."""
+    from kfm.retention import removed_versions  # missing, and rightly so
+
     versions = _verify_channel(world, dataset_id, found)
-    for version_id in sorted({v for v in versions if only is None or v == only}):
+    for version_id in sorted({v for v in versions if only is None or v == only} - removed_versions(world.data, dataset_id)):
         folder = world.data.local(f"processed/{dataset_id}/{version_id}")
         found.versions += 1
         if not folder.is_dir():

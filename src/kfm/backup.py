@@ -1,0 +1,329 @@
+"""backup: a workspace and its store as of one moment, every file with its digest; what is torn is refused when it is restored."""
+
+import hashlib
+import os
+import re
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm import __version__, canonical
+from kfm.clock import SystemClock, rfc3339
+from kfm.errors import IntegrityError, UsageError
+from kfm.model import ids
+from kfm.store.sqlite import standing_still
+from kfm.wiring import open_store, open_world, reindex_workspace
+from kfm.workspace import Workspace, open_workspace
+from kfm.zones.base import check_path, hash_file
+
+__all__ = ["Manifest", "check_backup", "make_backup", "restore_backup"]
+
+MANIFEST, STORE, FILES = "BACKUP.json", "store.sqlite", "workspace"
+_PASSING = {".tmp", "__pycache__", ".git", ".venv"}  # folders nobody restores
+_MACHINE = ("locks/", "bells/", "turnstile.lock", "reindex.lock")  # below ledger/: of living processes only
+# What reindex makes from evidence; every other table is coordination state that only a backup has.
+_DERIVED = {
+    "ledger", "journal", "journal_head", "plan", "generation", "outbox", "lineage", "lineage_edge", "head_key", "source_state", "noop",
+    "proposal", "lease", "meta", "sqlite_sequence",
+}  # fmt: skip
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """One file of a backup."""
+
+    digest: str
+    size: int
+    mode: int
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """`BACKUP.json`, written last: without it, or when its sum is wrong, there is no backup."""
+
+    format: int
+    made_at: str
+    kfm: str
+    keys: bool  # whether private keys are inside
+    epoch: int
+    store: Kept
+    files: dict[str, Kept]
+    sum: str = ""  # of all the rest
+
+    def summed(self) -> "Manifest":
+        rest = msgspec.to_builtins(msgspec.structs.replace(self, sum=""))
+        return msgspec.structs.replace(self, sum=ids.digest(canonical.dumps(rest)))
+
+    @property
+    def size(self) -> int:
+        return self.store.size + sum(kept.size for kept in self.files.values())
+
+
+# ---- making ------------------------------------------------------------------------------------------------------------
+def make_backup(workspace: Workspace, folder: Path, *, link: bool = False, with_keys: bool = False) -> Manifest:
+    """Copy evidence, then the store as of one moment, then the evidence that came meanwhile; runs go on.
+
+    Evidence is written before the store speaks of it, so what the store names is inside.
+    """
+    if folder.resolve().is_relative_to(workspace.path.resolve()):
+        raise UsageError(
+            "The backup would lie inside the workspace.", expected="another folder", remedy="Name one outside, best on another disk."
+        )
+    _must_be_empty(folder, "a new or empty folder for each backup")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    copy = _Copy(workspace, folder / FILES, link, with_keys)
+    copy.walk()
+    epoch = _snapshot(workspace, folder / STORE)
+    copy.walk()
+    store = hash_file(folder / STORE)
+    made = Manifest(
+        format=1, made_at=rfc3339(SystemClock().now()), kfm=__version__, keys=with_keys, epoch=epoch,
+        store=Kept(store.digest, store.size, 0o600), files=dict(sorted(copy.files.items())),
+    ).summed()  # fmt: skip
+    os.sync()  # everything is on the disk before the manifest says so
+    _write_durably(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    return made
+
+
+def _must_be_empty(folder: Path, expected: str) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder.name} is not empty.", expected=expected, remedy="Name another folder.")
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    temp = path.with_name(f".{path.name}.{os.getpid()}")
+    with temp.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temp.replace(path)
+    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class _Copy:
+    """The files of a workspace, copied or linked; a second walk takes what changed and drops what is gone."""
+
+    def __init__(self, workspace: Workspace, into: Path, link: bool, with_keys: bool) -> None:
+        self._workspace, self._into, self._link, self._with_keys = workspace, into, link, with_keys
+        self._seen: dict[str, tuple[int, int, int]] = {}
+        self.files: dict[str, Kept] = {}
+
+    def walk(self) -> None:
+        present = set()
+        for name in self._names():
+            try:
+                if self._take(name):
+                    present.add(name)
+            except FileNotFoundError:
+                continue  # packed or swept while we looked: its new place is walked too
+        for gone in set(self.files) - present:
+            del self.files[gone], self._seen[gone]
+            (self._into / gone).unlink()
+
+    def _names(self) -> Iterator[str]:
+        base = self._workspace.path
+        for folder, folders, files in os.walk(base):
+            folders[:] = sorted(f for f in folders if f not in _PASSING and not (Path(folder) / f).is_symlink())
+            for file in sorted(files):
+                name = os.path.relpath(os.path.join(folder, file), base)
+                if self._wanted(name):
+                    yield name
+
+    def _wanted(self, name: str) -> bool:
+        if name.startswith("keys/") and not self._with_keys:
+            return name.endswith(".pub") or name.startswith("keys/root/")
+        ledger = os.path.relpath(self._workspace.ledger, self._workspace.path) + "/"
+        store = None if self._workspace.server else os.path.relpath(self._workspace.store_file, self._workspace.path)
+        machine = name.startswith(ledger) and name.removeprefix(ledger).startswith(_MACHINE)
+        return not machine and (store is None or name not in (store, f"{store}-wal", f"{store}-shm"))
+
+    def _take(self, name: str) -> bool:
+        source, target = self._workspace.path / name, self._into / name
+        found = source.lstat()
+        if not source.is_file() or source.is_symlink():
+            return False
+        mark = (found.st_ino, found.st_mtime_ns, found.st_size)
+        if self._seen.get(name) != mark:
+            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            target.unlink(missing_ok=True)
+            written_once = not found.st_mode & 0o222
+            self.files[name] = _linked(source, target) if self._link and written_once else _copied(source, target, found)
+            self._seen[name] = mark
+        return True
+
+
+def _linked(source: Path, target: Path) -> Kept:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        return _copied(source, target, source.stat())
+    stored = hash_file(target)
+    return Kept(stored.digest, stored.size, source.stat().st_mode & 0o777)
+
+
+def _copied(source: Path, target: Path, found: os.stat_result) -> Kept:
+    """Copy and hash in one pass: of a log that grows meanwhile, exactly what was hashed is kept."""
+    digest, size = hashlib.sha256(), 0
+    with source.open("rb") as read, os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as write:
+        while piece := read.read(1 << 20):
+            digest.update(piece)
+            write.write(piece)
+            size += len(piece)
+    os.chmod(target, found.st_mode & 0o777)
+    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))  # retention counts from when a file was written
+    return Kept(f"sha256:{digest.hexdigest()}", size, found.st_mode & 0o777)
+
+
+def _snapshot(workspace: Workspace, into: Path) -> int:
+    """The store as of one moment, whole in one SQLite file; returns its epoch."""
+    if workspace.server is not None:
+        aside = into.with_name(".copying")  # a store makes lock files beside itself
+        store: Any = open_store(workspace, SystemClock())
+        with closing(store):
+            store.copy_to(aside / into.name)
+        with closing(sqlite3.connect(aside / into.name)) as source, closing(sqlite3.connect(into)) as db:
+            source.backup(db)
+        shutil.rmtree(aside)
+    elif workspace.store_file.exists():
+        with (
+            standing_still(workspace.store_file),
+            closing(sqlite3.connect(workspace.store_file)) as source,
+            closing(sqlite3.connect(into)) as db,
+        ):
+            source.backup(db)
+    else:
+        raise UsageError("This workspace has no store yet.", expected="one that has run", remedy="Run a dataset, then back up.")
+    with closing(sqlite3.connect(into, isolation_level=None)) as db:
+        db.execute("pragma journal_mode = delete")
+        damage = db.execute("pragma quick_check").fetchone()[0]
+        if damage != "ok":
+            raise IntegrityError(
+                f"The store is damaged: {damage}.", expected="a whole store", remedy="Run `kfm doctor`, then back up again."
+            )
+        row = db.execute("select value from meta where key = 'epoch'").fetchone()
+    os.chmod(into, 0o600)
+    return int(row[0]) if row else 1
+
+
+# ---- checking ----------------------------------------------------------------------------------------------------------
+def check_backup(folder: Path) -> Manifest:
+    """The manifest, when every byte is there and no other; a torn or altered backup raises `IntegrityError`."""
+    try:
+        found = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+    except FileNotFoundError as error:
+        raise _torn(folder, f"{MANIFEST} is missing: it was never finished") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _torn(folder, f"{MANIFEST} is not readable") from error
+    if found.format != 1:
+        raise UsageError(f"The backup has format {found.format}.", expected="1", remedy="Use the kfm that made it, or a newer one.")
+    if found.summed() != found:
+        raise _torn(folder, f"{MANIFEST} was altered")
+    listed = {STORE: found.store, **{f"{FILES}/{check_path(name)}": kept for name, kept in found.files.items()}}
+    for name, kept in listed.items():
+        path = folder / name
+        if not path.is_file() or path.is_symlink():
+            raise _torn(folder, f"{name} is missing")
+        if hash_file(path) != (kept.digest, kept.size):
+            raise _torn(folder, f"{name} has other bytes")
+    present = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    if extra := sorted(present - set(listed) - {MANIFEST}):
+        raise _torn(folder, f"{extra[0]} is not listed")
+    return found
+
+
+def _torn(folder: Path, why: str) -> IntegrityError:
+    return IntegrityError(
+        f"{folder.name} is not a whole backup: {why}.",
+        expected="every file as it was when the backup was made",
+        remedy="Use another backup; nothing was restored from this one.",
+    )
+
+
+# ---- restoring ---------------------------------------------------------------------------------------------------------
+def restore_backup(folder: Path, target: Path) -> dict[str, Any]:
+    """Make a workspace at `target`: leases are gone, jobs and unfinished runs go on, no token of the old one is valid here."""
+    found = check_backup(folder)
+    _must_be_empty(target, "a new or empty folder")
+    for name, kept in found.files.items():
+        into = target / name
+        into.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(folder / FILES / name, into)
+        os.chmod(into, kept.mode)
+        times = (folder / FILES / name).stat()
+        os.utime(into, ns=(times.st_atime_ns, times.st_mtime_ns))
+    moved = _store_line(target / "kfm.yml")
+    workspace = open_workspace(target)
+    workspace.ledger.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(folder / STORE, workspace.store_file)
+    _new_epoch(workspace.store_file, found.epoch + 1)
+    behind = _is_behind(workspace)
+    if behind and found.keys:
+        reindex_workspace(workspace, [])
+        _carry_over(folder / STORE, workspace.store_file)
+    with open_world(workspace) as world:
+        world.store.transaction(lambda tx: tx.jobs.reap())
+        epoch = int(world.store.epoch)
+    os.sync()
+    return {
+        "files": len(found.files),
+        "epoch": epoch,
+        "reindexed": behind and found.keys,
+        "reindex_needed": behind and not found.keys,
+        "needs": "keys" if not found.keys else "store" if moved else "",
+    }
+
+
+def _store_line(path: Path) -> bool:
+    """A store on a server stays as it is: what is restored has a file of its own. Whether the line was changed."""
+    text = path.read_text()
+    made = re.sub(r"(?m)^store:(?!\s*[\"']?sqlite:).*$", "store: sqlite:///ledger/idempotency.sqlite", text)
+    if made != text:
+        path.write_text(made)
+    return made != text
+
+
+def _new_epoch(store: Path, epoch: int) -> None:
+    with closing(sqlite3.connect(store, isolation_level=None)) as db:
+        db.execute("begin immediate")
+        db.execute("delete from lease")
+        db.execute(
+            "insert into meta (key, value) values ('epoch', ?) on conflict (key) do update set value = excluded.value", (str(epoch),)
+        )
+        db.execute("commit")
+
+
+def _is_behind(workspace: Workspace) -> bool:
+    """Whether a channel shows a generation of a run that the store does not expect there: it was made after the store was copied."""
+    with open_world(workspace) as world:
+        for dataset_id in sorted(p.name for p in (workspace.data / "catalog" / "channels").glob("*")):
+            channel = world.channel(dataset_id)
+            last = world.store.read(lambda tx, d=dataset_id: tx.index.last_generation(d))
+            number = last.generation + 1 if last is not None else 1
+            while world.data.exists(channel.path(number)):
+                told = channel.unverified(number)
+                row = world.store.read(lambda tx, r=told.run_id: tx.runs.get(r)) if told.run_id else None
+                if told.run_id and (row is None or row.intent != number):
+                    return True
+                number += 1
+    return False
+
+
+def _carry_over(old: Path, new: Path) -> None:
+    """Jobs, pools, schedules and checkpoints into a store that was rebuilt from evidence."""
+    with closing(sqlite3.connect(new, isolation_level=None)) as db:
+        db.execute("attach ? as old", (f"{old}",))
+        tables = {row[0] for row in db.execute("select name from old.sqlite_master where type = 'table'")}
+        mine = {row[0] for row in db.execute("select name from main.sqlite_master where type = 'table'")}
+        db.execute("begin immediate")
+        for table in sorted((tables & mine) - _DERIVED):
+            columns = ", ".join(row[1] for row in db.execute(f"pragma old.table_info({table})"))
+            db.execute(f"delete from main.{table}")
+            db.execute(f"insert into main.{table} ({columns}) select {columns} from old.{table}")
+        db.execute("commit")
