@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
-from benchmarks import canonical_json, geojson, peers, start, stations, steps, storing
+from benchmarks import canonical_json, geojson, peers, queue, start, stations, steps, storing
 from benchmarks.measure import LOWER, Result, failed, load, merge, save, write_table
 
 __all__ = ["MEASUREMENTS", "main"]
@@ -19,6 +19,7 @@ Measure = Callable[[int], list[Result]]
 MEASUREMENTS: dict[Measure, dict[str, float]] = {  # what is measured together, with the "at least" of each row
     steps.durable_step: {"durable step": 5, "durable step RSS": 1},
     steps.many_runs: {"64 runs": 0.3},
+    queue.job_queue: {"job queue": 2, "job queue p99": 1 / 1.5, "job queue RSS": 1},
     start.help_text: {"--help": 2.5},
     start.noop: {"NOOP": 2},
     storing.one_gibibyte: {"hash + store 1 GiB": 1 / 1.1},

@@ -1,7 +1,9 @@
 """The benchmarks count correctly: medians, the direction of ratios, the results file. Nothing here is timed."""
 
 import json
+import socket
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))  # `benchmarks` lies beside `src` and is not installed
 
 from benchmarks import __main__ as tool  # noqa: E402
-from benchmarks import generate, measure, peers  # noqa: E402
+from benchmarks import generate, measure, peers, queue, queue_kill, queue_work  # noqa: E402
 from benchmarks.measure import HIGHER, LOWER  # noqa: E402
+from benchmarks.proxy import Proxy  # noqa: E402
 
 
 def test_the_figure_is_the_median_of_the_rounds():
@@ -140,3 +143,97 @@ def test_the_peak_counts_the_process_and_its_children():
     code = "import subprocess, sys; b = b'x' * 60_000_000; subprocess.run([sys.executable, '-c', 'import time; c = b\"x\" * 90_000_000; time.sleep(0.3)'])"
     ran = peers.run_watched([sys.executable, "-c", code])
     assert 150e6 < ran.peak_bytes < 260e6
+
+
+def test_a_queue_is_timed_from_its_first_body_to_its_last_and_light_jobs_by_their_wait(tmp_path):
+    many = [f"{number} 0.0 {100 + number / 10:.6f}" for number in range(11)]  # ten more in one second
+    few = [f"{1_000_000 + number} 200.0 {200 + number / 1000:.6f}" for number in range(100)]  # 0 to 99 ms
+    file = tmp_path / "jobs"
+    file.write_text("\n".join([*many, *few, "12 0.0"]))  # the last line is torn
+    found = queue.of_lines(queue.lines(file))
+    assert found == {"per_s": pytest.approx(10), "p50_ms": pytest.approx(50), "p99_ms": pytest.approx(98)}
+
+
+def test_without_redis_the_queue_rows_are_not_met_and_say_why(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    rows = tool.MEASUREMENTS[queue.job_queue]
+    found = tool.measure(queue.job_queue, rows, 1)
+    assert [(r.row, r.ok, r.note) for r in found] == [(row, False, "not measured: redis-server is not installed") for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("what", "ok"),
+    [
+        ({}, True),
+        ({"lost": 1}, False),
+        ({"duplicate_effects": 1}, False),
+        ({"wrong": "w1 ended by itself"}, False),
+        ({"takeover_s": 15.1}, False),
+    ],
+)
+def test_a_round_is_good_when_nothing_is_lost_doubled_or_late(what, ok):
+    assert queue_kill.Round("sqlite", "kill", 0, 5, **what).is_ok(15.0) is ok
+
+
+def test_lost_jobs_double_effects_and_late_ones_are_counted_from_the_tables(tmp_path):
+    bench = queue_kill.Bench(tmp_path, queue_kill.Plan(jobs=4), str(tmp_path / "store.sqlite"))
+    bench.put()
+    store = queue_work.open_store(bench.where)
+    jobs = store.read(lambda tx: tx.jobs.listing())
+    store.transaction(lambda tx: [tx.jobs.effect(f"key-{j.job_id}", j.job_id, "") for j in [*jobs[:3], jobs[0]]])
+    at = float(jobs[0].reason.split()[1])
+    store.close()
+    bench.file.write_text("0 1.0 2.0\n1 1.0 2.0\n0 1.0 3.0\n")
+    found = queue_kill.Round("sqlite", "kill", 0, 0)
+    bench.expect([jobs[1].job_id], at - 7)
+    bench.watch()
+    queue_kill.count(bench, found)
+    assert (found.lost, found.duplicate_effects, found.worked_twice, found.held) == (1, 1, 1, 1)
+    assert found.takeover_s >= 7
+    bench.close()
+
+
+def test_what_a_cut_proxy_held_back_is_never_delivered(tmp_path):
+    heard: list[bytes] = []
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "server"))
+        server.listen()
+
+        def serve():
+            for _ in range(2):
+                there, _ = server.accept()
+                with there:
+                    while data := there.recv(100):
+                        heard.append(data)
+                        there.sendall(data.upper())
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with Proxy(tmp_path / "server") as proxy:
+            with socket.create_connection(("127.0.0.1", proxy.port)) as one:
+                one.sendall(b"before")
+                assert one.recv(100) == b"BEFORE"
+                proxy.cut(silent=True)
+                one.sendall(b"during")
+                one.settimeout(0.2)
+                with pytest.raises(TimeoutError):
+                    one.recv(100)
+                one.settimeout(10)
+                proxy.mend()
+                assert _is_over(one)
+            proxy.cut(silent=False)
+            with socket.create_connection(("127.0.0.1", proxy.port)) as refused:
+                assert _is_over(refused)
+            proxy.mend()
+            with socket.create_connection(("127.0.0.1", proxy.port)) as two:
+                two.sendall(b"after")
+                assert two.recv(100) == b"AFTER"
+        thread.join(10)
+    assert heard == [b"before", b"after"]
+
+
+def _is_over(end):
+    try:
+        return end.recv(100) == b""
+    except ConnectionResetError:
+        return True

@@ -1,0 +1,25 @@
+"""Whoever is taken away under load, every job leaves its keyed effect once. Few jobs here; `python -m benchmarks.queue_kill` has more."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2]))  # `benchmarks` lies beside `src` and is not installed
+
+from benchmarks import queue_kill
+
+from tests import services
+
+SMALL = queue_kill.Plan(jobs=150, job_ms=4, lease_s=2.0, cut_s=4.0, again_s=0.5)
+
+
+@pytest.mark.parametrize(
+    ("store", "scenario", "rounds"),
+    [("sqlite", "kill", 2), ("sqlite", "freeze", 1), ("postgres", "kill", 2), ("postgres", "restart", 1), ("postgres", "cut", 1)],
+)
+def test_no_job_is_lost_and_no_effect_doubled(store: str, scenario: str, rounds: int) -> None:
+    if store == "postgres":
+        services._programs()  # skips where there is none
+    found = queue_kill.run([store], scenario, rounds, SMALL, 7, lambda r: None)
+    assert [(r.lost, r.duplicate_effects, r.wrong) for r in found] == [(0, 0, "")] * rounds
