@@ -46,7 +46,7 @@ schemas: setup
 
 # Needs `uv` on the PATH; writes hashes only, never an address.
 lock:
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra geo --extra raster --extra dev -o requirements.lock pyproject.toml
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra geo --extra raster --extra postgres --extra tiles --extra search --extra dev -o requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache

@@ -88,7 +88,7 @@ def test_every_published_thing_leads_to_its_proof(kfm: Kfm, ws: Path) -> None:
 def test_the_definition_of_done_is_answered_point_by_point(kfm: Kfm, ws: Path) -> None:
     said = kfm("done", QUAKES, "--json")
     assert said.code == 3 and [len(said.json[k]) for k in ("pipeline", "connector")] == [9, 8]
-    add(ws, "cadence: 1h\nquality: {max_row_change: 0.5}")
+    add(ws, "quality: {max_row_change: 0.5}")
     (ws / "tests").mkdir()
     (ws / "tests" / f"test_{QUAKES}.py").write_text("def test_it(): ...\n")
     kfm("run", QUAKES)

@@ -235,7 +235,7 @@ def test_polling_leaves_nothing_to_commit(kfm: Kfm, ws: Path, server: ReplayServ
 
 def test_doctor_names_inline_secrets_and_a_missing_contact(kfm: Kfm, ws: Path) -> None:
     assert kfm("doctor", "--json").json["findings"] == []
-    register(ws)
+    register(ws, more="cadence: daily\n")
     said = kfm("doctor", "--json")
     assert (said.code, [f["code"] for f in said.json["findings"]]) == (0, ["contact.missing"])
     configure(ws, "contact: data@agency.example\n")

@@ -69,7 +69,7 @@ def up() -> Iterator[Upstream]:
 def register(ws: Path, up: Upstream, name: str = SITES, more: str = RELEASE, sensitivity: str = "sensitive-location") -> None:
     (ws / "data" / "registry" / f"{name}.yml").write_text(
         f"dataset_id: {name}\ntitle: Synthetic sites\ncare_label: Generalised only\nlicence: CC-BY-4.0\nsensitivity: {sensitivity}\npolicy_label: {sensitivity}\n"
-        f"source: {{url: '{up.url}/{name}.geojson', format: geojson}}\nbusiness_key: [site_no]\n{more}\n"
+        f"source: {{url: '{up.url}/{name}.geojson', format: geojson}}\nbusiness_key: [site_no]\ncadence: daily\n{more}\n"
     )
 
 

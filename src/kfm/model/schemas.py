@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.model import channel, connector, dataset, ledger, plan, receipt
+from kfm.model import backfill, channel, connector, dataset, job, ledger, plan, receipt, schedule
 
 __all__ = ["documents", "write"]
 
@@ -14,6 +14,11 @@ RECORDS: dict[str, type] = {
     "config/workspace": dataset.WorkspaceConfig,
     "config/dataset": dataset.DatasetEntry,
     "config/updater": dataset.UpdaterConfig,
+    "config/backfill": backfill.BackfillPlan,
+    "config/schedule": schedule.Schedule,
+    "model/job-envelope": job.Envelope,
+    "telemetry/worker-line": job.JobLine,
+    "telemetry/signal": job.Signal,
     "model/plan": plan.Plan,
     "model/source-ref": plan.SourceRef,
     "model/wal-record": ledger.WalRecord,
@@ -23,6 +28,7 @@ RECORDS: dict[str, type] = {
     "receipts/run-record": receipt.RunRecord,
     "receipts/run-manifest": receipt.RunManifest,
     "receipts/validation-report": receipt.ValidationReport,
+    "receipts/backfill-summary": backfill.Summary,
     "receipts/stage-receipt": connector.StageReceipt,
     "model/capabilities": connector.Capabilities,
     "artifacts/idempotency": receipt.IdempotencyState,
