@@ -330,8 +330,8 @@ def _write_proposal(
         "receipts": receipts,
         "verdicts": judged["verdicts"],
         "leak": leak,
-        "approvals": needed(world, row.dataset_id, judged["verdicts"]),
-    }
+        "approvals": needed(world, row.dataset_id, judged["verdicts"], canary=work.target.canary),
+    } | ({"canary": True} if work.target.canary else {})
     content = canonical.dumps(proposal) + b"\n"
     path = proposal_path(row.dataset_id, row.run_id)
     if not world.data.create(path, content) and world.data.read(path) != content:
@@ -345,7 +345,7 @@ def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list
     world, target = work.world, work.target
     channel = world.channel(target.dataset_id)
     reasons = [r for v in verdicts for r in v.get("reasons", ())]
-    waits = needed(world, target.dataset_id, verdicts)
+    waits = needed(world, target.dataset_id, verdicts, canary=target.canary)
     facts = {"version_id": candidate["version_id"], "version_digest": candidate["version_digest"], "content_id": candidate["content_id"]}
     now = rfc3339(world.clock.now())
 
@@ -431,9 +431,12 @@ def _told(work: "Update", row: LedgerRow, verdicts: list[dict[str, Any]], tables
         if asked:
             work.log.say("review.requested", stage="publish", level="warning", proposal=proposal, reasons=[r["code"] for r in asked])
         why = "; ".join(r["message"] for r in asked) or f"{waits} approval{' is' if waits == 1 else 's are'} needed"
+        canary = work.target.canary
+        why = f"canary {work.target.pipeline_version}, to be compared first: {why}" if canary else why
+        following = f"kfm canary compare {row.dataset_id}" if canary else f"kfm review {proposal}"
         with work.world.ended():
             work._close_log("PROPOSED", why)
-        return work.outcome("PROPOSED", why, exit_code=7, version_id=row.version_id, remedy=f"kfm review {proposal}", **numbers)
+        return work.outcome("PROPOSED", why, exit_code=7, version_id=row.version_id, remedy=following, **numbers)
     level = "error" if row.state == "REJECTED" else "info"
     with work.world.ended():
         finish(work.world, row.run_id)

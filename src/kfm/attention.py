@@ -54,7 +54,12 @@ def attention(world: World, rows: Iterable[Mapping[str, Any]]) -> list[Attention
     found += [
         Attention(kind="dead", what=_name(job), why=job.error or "failed too often", next=f"kfm jobs show {job.job_id[:8]}") for job in dead
     ]
-    found += [Attention(kind="off", what=s["name"], why=f"{s['reason']} ({s['by_whom']})", next=f"kfm switch on {s['name']}") for s in off]
+    found += [
+        Attention(
+            kind="off", what=s["name"], why=f"{s['reason']} ({s['by_whom']}, since {s['at'][:19]}Z)", next=f"kfm switch on {s['name']}"
+        )
+        for s in off
+    ]
     found += [_failing(job) for job in jobs if job.attempts]
     alive = any(not h["lapsed"] for h in workers)
     if lost:

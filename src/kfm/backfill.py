@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 
 from kfm import canonical
+from kfm.claim import check_switch
 from kfm.clock import rfc3339
-from kfm.errors import Fenced, StepFailed, UsageError
+from kfm.errors import Denied, Fenced, StepFailed, UsageError
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
 from kfm.gates.base import Evidence
-from kfm.inline import _check_room, _Patience, _promote_pending, _tidy, check_switch, drive, run_target
+from kfm.inline import _check_room, _Patience, _promote_pending, _tidy, drive, run_target
 from kfm.model import ids
 from kfm.model.backfill import BackfillPlan, BackfillRow, Bucket, Estimate, Grid, PartRow, Status, Summary, backfill_id, grid_of
 from kfm.model.job import Request
@@ -296,12 +297,15 @@ def work_batch(
     bases, grid = _bases(row, plan, targets)
     done = world.store.read(lambda tx: tx.backfill.done_in(backfill_id, first, first + amount))
     _check_room(world)
-    for switch in (INGEST, JOB_TYPE):
-        check_switch(world, row.dataset_id, switch)
+    world.store.read(lambda tx: check_switch(tx, row.dataset_id, INGEST, JOB_TYPE))
     for n in range(first, min(first + amount, row.total)):
         if n in done:
             continue
-        outcome = _part(world, row, plan, bases, grid.at(n), wait_s)
+        try:
+            outcome = _part(world, row, plan, bases, grid.at(n), wait_s)
+        except Denied:  # switched off meanwhile: what ended is written down, the rest stays handed out until somebody resumes
+            _flush(world, row, batch.parts[flushed:], bases, grid)
+            raise
         batch.parts.append(_told_part(row, n, outcome))
         if told is not None:
             told(n, outcome)

@@ -9,7 +9,7 @@ from kfm import canonical
 from kfm.capture import Captured, canonical_url_of
 from kfm.channel import EMPTY, content_key, kept_out
 from kfm.clock import rfc3339
-from kfm.errors import KfmError, StepFailed
+from kfm.errors import Denied, KfmError, StepFailed
 from kfm.model import ids
 from kfm.model.ledger import Generation, HeadKey, LedgerRow, NoopRow, Token
 from kfm.model.plan import Plan, plan_hash
@@ -18,7 +18,19 @@ from kfm.receipts import receipt_path
 from kfm.wal import Wal
 from kfm.world import Target, World
 
-__all__ = ["Decision", "approved", "claim", "close_runs", "denied_before", "failed_row", "is_noop", "keep_head_key", "keep_plan", "new_row"]
+__all__ = [
+    "Decision",
+    "approved",
+    "check_switch",
+    "claim",
+    "close_runs",
+    "denied_before",
+    "failed_row",
+    "is_noop",
+    "keep_head_key",
+    "keep_plan",
+    "new_row",
+]
 
 
 @dataclass(frozen=True)
@@ -33,6 +45,17 @@ class Decision:
     exit_code: int = 0
     head: Generation | None = None
     forced: int = 0
+
+
+def check_switch(tx: Any, *names: str) -> None:
+    """Raise `Denied` when a person has switched off one of these: a dataset, or a type of job."""
+    off = next((s for s in tx.jobs.switches() if s["name"] in names), None)
+    if off is not None:
+        raise Denied(
+            f"{off['name']} is switched off by {off['by_whom']}: {off['reason']}",
+            expected="it to be on",
+            remedy=f"`kfm switch on {off['name']}` when that is settled.",
+        )
 
 
 def claim(

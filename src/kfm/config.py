@@ -317,8 +317,29 @@ def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
         raise UsageError(f"{name}: merge: upsert needs a business_key.", expected="at least one column", remedy="Add business_key.")
     if bool(entry.partitions) != (entry.merge == "partition"):
         raise UsageError(f"{name}: `partitions` and `merge: partition` go together.", expected="both or none", remedy="Add the other one.")
+    _check_canary(entry, name)
     if entry.partitions and "{partition}" not in entry.source.url:
         raise UsageError(f"{name}: the address has no {{partition}}.", expected="{partition} in source.url", remedy="Add it.")
+
+
+def _check_canary(entry: DatasetEntry, name: str) -> None:
+    """A canary is another version, on partitions that there are."""
+    canary = entry.canary
+    if canary is None:
+        return
+    if canary.pipeline_version == entry.pipeline_version:
+        raise UsageError(
+            f"{name}: the canary is {canary.pipeline_version}, as the rest is.",
+            expected="another pipeline_version",
+            remedy="Take `canary` out: it is accepted, or raise its pipeline_version.",
+        )
+    unknown = sorted(set(canary.partitions) - set(entry.partitions))
+    if unknown or (entry.partitions and not canary.partitions):
+        raise UsageError(
+            f"{name}: canary.partitions names {unknown[0] if unknown else 'none'}.",
+            expected=f"some of {', '.join(entry.partitions)}" if entry.partitions else "no partitions, for the dataset has none",
+            remedy="Correct it.",
+        )
 
 
 def _check_governance(entry: DatasetEntry, name: str) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kfm.channel import pinned_parts, projected_generation
-from kfm.errors import Denied, Fenced, KfmError, StepFailed
+from kfm.claim import check_switch
+from kfm.errors import Fenced, KfmError, StepFailed
 from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly
 from kfm.receipts import JOB_TYPE
@@ -14,7 +15,7 @@ from kfm.runfiles import pack_noops
 from kfm.update import Steps, update
 from kfm.world import Outcome, Target, World
 
-__all__ = ["Stopped", "check_switch", "drive", "promote_run", "resume_run", "run_target", "stop_run"]
+__all__ = ["Stopped", "drive", "promote_run", "resume_run", "run_target", "stop_run"]
 
 POLL_S = 0.02
 DISK_FLOOR = 1 << 20
@@ -71,7 +72,7 @@ def run_target(
     if wait_s <= 0 and not world.store.read(lambda tx: tx.leases.is_free(target.partition_lease)):
         raise _held(target.partition_lease)
     _check_room(world)
-    check_switch(world, target.dataset_id)
+    world.store.read(lambda tx: check_switch(tx, target.dataset_id, JOB_TYPE))
     for zone in (world.data, world.root):
         zone.sweep()  # type: ignore[attr-defined]
     if world.store.read(lambda tx: tx.runs.damaged(target.dataset_id, limit=64)):
@@ -114,6 +115,7 @@ def stop_run(world: World, target: Target, until: frozenset[str], *, wait_s: flo
     Nothing is promoted on the way, not even what an interrupted run has left half promoted.
     """
     _check_room(world)
+    world.store.read(lambda tx: check_switch(tx, target.dataset_id, JOB_TYPE))
     job = world.store.read(lambda tx: tx.jobs.get(target.dataset_id, target.partition, target.win))
     if replay is None or job is None or job.state == "ended":
         world.store.transaction(lambda tx: tx.jobs.put(target.dataset_id, target.partition, target.win, forced=0, reason=""))
@@ -128,17 +130,6 @@ def stop_run(world: World, target: Target, until: frozenset[str], *, wait_s: flo
         if found is not None:
             return found
         patience()  # another run holds the lease
-
-
-def check_switch(world: World, dataset_id: str, job_type: str = JOB_TYPE) -> None:
-    """Raise `Denied` when a person has switched off the dataset or this type of job."""
-    off = world.store.read(lambda tx: [s for s in tx.jobs.switches() if s["name"] in (dataset_id, job_type)])
-    if off:
-        raise Denied(
-            f"{off[0]['name']} is switched off by {off[0]['by_whom']}: {off[0]['reason']}",
-            expected="it to be on",
-            remedy=f"`kfm switch on {off[0]['name']}` when that is settled.",
-        )
 
 
 def _check_room(world: World) -> None:

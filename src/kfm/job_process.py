@@ -104,7 +104,7 @@ def _signal(workspace: Any, world: Any, job: JobRow, run_id: str, result: Any) -
 
     log = JobLog(workspace.path / "ledger" / "logs", world.clock)
     for output in result.outputs:
-        size = _size(world, output.id)
+        size = _size(world, next((p for p, digest in result.files.items() if digest == output.checksum), output.id).removeprefix("data/"))
         if size is not None:
             log.signal("artifact.size_bytes", size, job, run_id, uri=output.id)
     delta = freshness(world, job.dataset_id) if job.dataset_id and job.job_type == "ingest.pull_source" else None

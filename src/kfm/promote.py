@@ -21,7 +21,7 @@ from kfm.model.staged import is_assembly
 from kfm.model.version import is_record
 from kfm.operate import void
 from kfm.projection import deliver, project
-from kfm.proposal import approvals_of, count, load, proposal_path, registry_digest, rejected_by
+from kfm.proposal import approvals_of, count, load, proposal_path, registry_digest, rejected_by, uncompared
 from kfm.raw import checksums
 from kfm.receipts import finish, run_folder, seal
 from kfm.release import candidate_path, precise_path
@@ -424,6 +424,14 @@ class _Promote:
         number = int((self.wal.payload("pin") or {}).get("proposal") or 0)
         remedy = f"kfm approve {number} --key NAME"
         reasons = [{"code": "approval.missing", "message": f"{valid} of {wanted} approvals are valid.", "remedy": remedy}]
+        if uncompared(self.world, self.row, load(self.world, self.row)[0]):
+            reasons.append(
+                {
+                    "code": "approval.uncompared",
+                    "message": "It is a canary's, and nobody has compared it.",
+                    "remedy": f"kfm canary compare {self.row.dataset_id}",
+                }
+            )
         no = rejected_by(self.world, self.row)
         reasons += (
             [{"code": "approval.rejected", "message": f"{no} rejected it.", "remedy": f"kfm reject {number} --reason …"}] if no else []

@@ -17,9 +17,12 @@ from kfm.world import World
 
 __all__ = [
     "Approval",
+    "Compared",
+    "Comparison",
     "Judged",
     "approve",
     "approvals_of",
+    "comparison_of",
     "earlier",
     "load",
     "members",
@@ -29,6 +32,7 @@ __all__ = [
     "registry_digest",
     "reject",
     "run_of",
+    "uncompared",
 ]
 
 DAYS = 14  # how long an approval may wait for its promotion
@@ -51,6 +55,31 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     reason: str
     verdict: str = "approve"
+    comparison: str = ""  # of a canary: the digest of comparison.json
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of one artifact that differ."""
+
+    added: int
+    removed: int
+    changed: int
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """`work/<id>/proposals/<run_id>/comparison.json`: a canary beside what is official; written once, before anybody approves."""
+
+    dataset_id: str
+    proposal: int
+    run_id: str
+    partition: str
+    pipeline_version: str
+    official_version: str | None
+    base_generation: int
+    candidate_digest: str  # of proposal.json
+    artifacts: dict[str, Compared]  # those that differ or are the canary's own
+    at: str
+    by: str
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +143,27 @@ def members(world: World, row: LedgerRow, proposal: Mapping[str, Any], digest: s
         "registry_digest": registry_digest(world, row.dataset_id),
         "labels": labels_of(world, row.dataset_id),
         "base_generation": row.pinned,
+        "comparison": ids.digest(raw) if (raw := _comparison(world, row)) else "",
     }
+
+
+def _comparison(world: World, row: LedgerRow) -> bytes:
+    path = proposal_path(row.dataset_id, row.run_id, "comparison.json")
+    return world.data.read(path) if world.data.exists(path) else b""
+
+
+def comparison_of(world: World, row: LedgerRow) -> Comparison | None:
+    """What was recorded when this candidate was compared with what is official; None: nothing that speaks of these bytes."""
+    try:
+        found = msgspec.json.decode(_comparison(world, row), type=Comparison)
+        return found if (found.run_id, found.candidate_digest) == (row.run_id, load(world, row)[1]) else None
+    except (msgspec.DecodeError, KfmError, OSError):
+        return None
+
+
+def uncompared(world: World, row: LedgerRow, proposal: Mapping[str, Any]) -> bool:
+    """Whether this is a canary that nobody has compared yet: no approval counts for it."""
+    return bool(proposal.get("canary")) and comparison_of(world, row) is None
 
 
 def registry_digest(world: World, dataset_id: str) -> str:
@@ -135,10 +184,10 @@ def labels_of(world: World, dataset_id: str) -> dict[str, Any]:
     return {k: getattr(entry, k, None) for k in ("sensitivity", "policy_label", "care_label")}
 
 
-def needed(world: World, dataset_id: str, verdicts: list[Any]) -> int:
-    """How many people must approve: what the registry asks for, and at least one when a gate asks for a person."""
+def needed(world: World, dataset_id: str, verdicts: list[Any], *, canary: bool = False) -> int:
+    """How many people must approve: what the registry asks for, and at least one when a gate asks for a person, or for a canary."""
     entry = world.registry(dataset_id)
-    asked = any(v.get("review") for v in verdicts)
+    asked = canary or any(v.get("review") for v in verdicts)
     return max(entry.approvals if entry is not None else 1, 1 if asked else 0)
 
 
@@ -149,6 +198,8 @@ def approvals_of(world: World, row: LedgerRow) -> list[Judged]:
     except KfmError:
         return []
     now_true, builder = members(world, row, proposal, digest), builder_of(world, row)
+    if uncompared(world, row, proposal):
+        now_true["comparison"] = None  # no approval speaks of that
     found: list[Judged] = []
     for path in world.data.names(proposal_path(row.dataset_id, row.run_id, "approvals")):
         found.append(_judge(world, world.data.read(path), now_true, builder, {j.keyid for j in found if j.valid}))
@@ -228,6 +279,12 @@ def approve(world: World, row: LedgerRow, signer: Any, reason: str) -> tuple[int
             f"This proposal was made on generation {row.pinned}; generation {head.generation} is official now.",
             expected="a proposal on what is official",
             remedy=f"Run `kfm run {row.dataset_id}`: it is made again on that.",
+        )
+    if uncompared(world, row, load(world, row)[0]):
+        raise Denied(
+            "This proposal is a canary's, and nobody has compared it with what is official.",
+            expected="a recorded comparison",
+            remedy=f"`kfm canary compare {row.dataset_id}` does it.",
         )
     if any(j.valid and j.keyid == signer.keyid for j in approvals_of(world, row)):
         raise Denied(f"{signer.name} approved this already.", expected="another person", remedy="`kfm review` shows who approved.")

@@ -262,8 +262,9 @@ def finish(world: World, run_id: str) -> None:
     row, records = world.store.read(lambda tx: _row_and_records(tx, run_id))
     if row is None or row.ended_at is None or row.archived:
         return
+    sealed = ""  # of a committed run the channel names it
     if row.state != "COMMITTED":
-        seal(world, row, records)
+        sealed = seal(world, row, records)
         world.data.create(f"{run_folder(row)}/outcome.json", pretty(outcome_of(row) | dict(world.marks)))
     lines = b"".join(msgspec.json.encode(r) + b"\n" for r in records)
     if lines:
@@ -271,6 +272,8 @@ def finish(world: World, run_id: str) -> None:
 
     def compact(tx: Any) -> None:
         tx.runs.move(run_id, row.state, archived=1)
+        if sealed:
+            tx.jobs.effect(_payload(records, "plan").get("receipt_path") or receipt_path(row.run_id, row.timestamp), "", sealed)
         tx.runs.drop_journal(row.wal_id)  # the same records lie beside the receipts now
 
     world.store.transaction(compact)

@@ -11,7 +11,7 @@ from kfm import canonical
 from kfm.assemble import propose
 from kfm.capture import Captured
 from kfm.channel import content_key, kept_out
-from kfm.claim import Decision, approved, close_runs, denied_before, keep_plan, new_row
+from kfm.claim import Decision, approved, check_switch, close_runs, denied_before, keep_plan, new_row
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
 from kfm.errors import IntegrityError, StepFailed, UsageError
 from kfm.model import ids
@@ -21,7 +21,7 @@ from kfm.model.plan import Plan, SourceRef, Step
 from kfm.model.staged import ASSEMBLE, Part, Pins, is_assembly, pins_path
 from kfm.promote import promote
 from kfm.raw import render_raw
-from kfm.receipts import receipt_path
+from kfm.receipts import JOB_TYPE, receipt_path
 from kfm.release import Stored, base_table, open_table, staged_tables, store_table
 from kfm.runfiles import read_run_file
 from kfm.update import Steps, Update, guarded, part_folder
@@ -56,7 +56,13 @@ class _Assembly(Update):
 
     def take(self) -> bool:
         world, name = self.world, self.target.dataset_id
-        token: Token | None = world.store.transaction(lambda tx: tx.leases.take(name, world.holder, world.lease_seconds))
+
+        def lease(tx: Any) -> Token | None:
+            check_switch(tx, name, JOB_TYPE)
+            found: Token | None = tx.leases.take(name, world.holder, world.lease_seconds)
+            return found
+
+        token = world.store.transaction(lease)
         if token is not None:
             self.token = world.hold(token)
             self.tokens = [token]

@@ -24,8 +24,10 @@ from kfm.attest import KeyFolder
 from kfm.backfill import resume, start, work_here
 from kfm.catalog.base import prov_path
 from kfm.channel import Channel
+from kfm.claim import check_switch
 from kfm.cli.call import Parser, guard
 from kfm.cli.terminal import progress, say, sign
+from kfm.cli.worker import store_of
 from kfm.clock import SystemClock, rfc3339
 from kfm.errors import Denied, KfmError, UsageError
 from kfm.fetch.base import Fetched, FetchRequest
@@ -38,7 +40,7 @@ from kfm.model.connector import StageReceipt
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import bounds, seconds
 from kfm.projection import project
-from kfm.receipts import pretty
+from kfm.receipts import JOB_TYPE, pretty
 from kfm.targets import resumed_target, targets_of
 from kfm.update import part_folder
 from kfm.wal import fold
@@ -232,6 +234,9 @@ def _elsewhere(workspace: Workspace, zones: Mapping[str, str], dataset_id: str) 
     if base.resolve() == workspace.path.resolve():
         raise UsageError("The tree would share ledger and keys with the workspace.", expected="a folder of its own", remedy="Name another.")
     _refuse_withdrawn(workspace, dataset_id)
+    if workspace.server is not None or workspace.store_file.exists():  # nor does it know what is switched off
+        with store_of(workspace) as store:
+            store.read(lambda tx: check_switch(tx, dataset_id, JOB_TYPE))
     found = _Elsewhere(workspace.path, workspace.config, base, places)
     if not any(found.keys.glob("*.key")):
         KeyFolder(found.keys).new()
@@ -516,7 +521,7 @@ def _backfill(call: _Call) -> int:
          "acceptance": {"gates": "all"}, "batch": 1, "assemble": "every 1", "stop_after": 1}, "the flags",
     )  # fmt: skip
     grid = grid_of(plan, entry)
-    target = targets_of(call.workspace, call.dataset_id, win=grid.at(0)[0])[0]  # refuses what has no window
+    target = targets_of(call.workspace, call.dataset_id, win=grid.at(0)[0], canary=False)[0]  # refuses what has no window
     say_or_json(call, f"{grid.windows} batches of {length}, one run each", batches=grid.windows, batch=length)
     if call.args.dry_run:
         for number in range(0, grid.total, len(grid.partitions)):

@@ -13,7 +13,7 @@ from kfm.clock import Clock, SystemClock
 from kfm.errors import UsageError
 from kfm.fetch.url import expand_url, parse_url
 from kfm.model import ids
-from kfm.model.dataset import DatasetEntry, UpdaterConfig
+from kfm.model.dataset import Canary, DatasetEntry, UpdaterConfig
 from kfm.model.kinds import KINDS
 from kfm.model.labels import is_private
 from kfm.model.ledger import LedgerRow
@@ -31,10 +31,11 @@ __all__ = ["rebuilt_target", "resumed_target", "targets_of", "updater_target"]
 
 
 def targets_of(
-    workspace: Workspace, dataset_id: str, *, win: str = "", trigger: str = "manual", spec_file: Path | None = None
+    workspace: Workspace, dataset_id: str, *, win: str = "", trigger: str = "manual", spec_file: Path | None = None, canary: bool = True
 ) -> list[Target]:
-    """What running a dataset means: one target per partition."""
-    entry = workspace.require(dataset_id)
+    """What running a dataset means: one target per partition; those that a canary is tried on are made by its version."""
+    registered = workspace.require(dataset_id)
+    entry = msgspec.structs.replace(registered, canary=None)
     if not win and "{day}" in entry.source.url:
         win = parse_window(SystemClock().now().strftime("%Y-%m-%d"), SystemClock().now())
     if win and not _windowed(entry):
@@ -44,9 +45,6 @@ def targets_of(
             remedy="Run it without --window, or add one of them to the registry.",
         )
     folder = workspace.path / "scripts" / "connectors" / dataset_id
-    connector = folder / "connector.py"
-    code = connector.read_bytes() if connector.is_file() else b""
-    digest = ids.digest(code) if connector.is_file() else None
     joined = tuple({"source_id": name, "url": f"kfm://dataset/{name}"} for name in entry.source.datasets)
     for name in entry.source.datasets:
         workspace.require(name)
@@ -55,15 +53,40 @@ def targets_of(
         sources=joined or _sources(entry),
         win=win,
         pipeline_version=entry.pipeline_version,
-        connector=str(connector.absolute()) if digest else None,
-        connector_digest=digest,
-        asks=_asks(entry, code),
+        **_code(entry, folder / "connector.py"),
         mapping=config.load_mapping(folder / "mapping.yml") if entry.source.kind == "delimited" else {},
         fixes=_fixes(workspace, entry),
         trigger=trigger,
         spec_file_hash=ids.spec_hash(config.parse(spec_file.read_bytes(), spec_file.name)) if spec_file else None,
     )
-    return [specify(replace(base, partition=p), workspace.policy_digest) for p in entry.partitions or ("",)]
+    found = [replace(base, partition=p) for p in entry.partitions or ("",)]
+    if canary and registered.canary is not None and not trigger.endswith("backfill"):  # a backfill assembles what one version made
+        found = [_tried(t, registered.canary, folder / "connector_canary.py") for t in found]
+    return [specify(target, workspace.policy_digest) for target in found]
+
+
+def _code(entry: DatasetEntry, connector: Path) -> dict[str, Any]:
+    """The members of a target that follow from the workspace's own connector."""
+    code = connector.read_bytes() if connector.is_file() else None
+    return {
+        "connector": str(connector.absolute()) if code is not None else None,
+        "connector_digest": ids.digest(code) if code is not None else None,
+        "asks": _asks(entry, code or b""),
+    }
+
+
+def _tried(target: Target, canary: Canary, connector: Path) -> Target:
+    """`target`, made by the canary where its partition is named."""
+    if target.partition and target.partition not in canary.partitions:
+        return target
+    code = _code(target.entry, connector) if connector.is_file() else {}
+    return replace(target, pipeline_version=canary.pipeline_version, canary=True, **code)
+
+
+def _same_partition(workspace: Workspace, dataset_id: str, partition: str, canary: bool) -> Target:
+    """The target of a partition; of one that is gone, any other stands for the dataset."""
+    found = targets_of(workspace, dataset_id, canary=canary)
+    return next((t for t in found if t.partition == partition), found[0])
 
 
 def _fixes(workspace: Workspace, entry: DatasetEntry) -> dict[str, dict[str, str | None]]:
@@ -120,7 +143,7 @@ def resumed_target(workspace: Workspace, row: LedgerRow, plan: Mapping[str, Any]
     spec = plan.get("spec") or {}
     try:
         entry = msgspec.convert(spec["registry"], DatasetEntry)
-        base = targets_of(workspace, row.dataset_id)[0]
+        base = _same_partition(workspace, row.dataset_id, row.partition, canary=not row.backfill)
         if msgspec.structs.replace(base.entry, source=entry.source) != entry:
             raise KeyError  # the registry says something else now
         source = entry.source if entry.source.kind == "join" else msgspec.structs.replace(entry.source, url=spec["sources"][0]["url"])
@@ -149,7 +172,7 @@ def rebuilt_target(workspace: Workspace, record: Mapping[str, Any]) -> Target:
     """The target a run record speaks of; its connector must still be the one that ran."""
     spec = record.get("spec") or {}
     entry = msgspec.convert(spec["registry"], DatasetEntry)
-    base = targets_of(workspace, record["dataset_id"])[0]
+    base = _same_partition(workspace, record["dataset_id"], record["partition"], canary=bool(spec.get("canary")))
     if spec.get("connector") != base.connector_digest:
         raise UsageError(
             f"scripts/connectors/{record['dataset_id']}/connector.py is not the one that ran then.",
@@ -164,7 +187,7 @@ def rebuilt_target(workspace: Workspace, record: Mapping[str, Any]) -> Target:
 
 def updater_target(workspace: Workspace, updater: UpdaterConfig, win: str | None, clock: Clock) -> Target:
     """The target an updater configuration describes: its sources and version, the registry's licence and labels."""
-    entry = workspace.require(updater.dataset_id)
+    entry = msgspec.structs.replace(workspace.require(updater.dataset_id), canary=None)
     registered = {parse_url(expand_url(entry.source.url, "2000-01-01T00:00:00Z", "2000-01-02T00:00:00Z", "p")).host, *entry.source.hosts}
     for given in updater.sources:
         host = parse_url(expand_url(given.source_url, "2000-01-01T00:00:00Z", "2000-01-02T00:00:00Z", "p")).host
@@ -184,7 +207,8 @@ def updater_target(workspace: Workspace, updater: UpdaterConfig, win: str | None
             expected="{since} and {until} in source_url",
             remedy="Run it without --window.",
         )
-    target = targets_of(workspace, updater.dataset_id)[0]
+    tried = [t for t in targets_of(workspace, updater.dataset_id) if t.canary and t.pipeline_version == updater.pipeline_version]
+    target = next(iter(tried), None) or targets_of(workspace, updater.dataset_id, canary=False)[0]
     changed = replace(
         target,
         entry=msgspec.structs.replace(entry, source=source),

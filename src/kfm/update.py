@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from kfm.capture import Captured, canonical_url_of, capture_again, look, replay_capture, source_refs
-from kfm.claim import Decision, claim, failed_row, is_noop
+from kfm.claim import Decision, check_switch, claim, failed_row, is_noop
 from kfm.clock import rfc3339
 from kfm.closing import close_log, idempotency_state
 from kfm.commitments import SEALED
@@ -23,7 +23,7 @@ from kfm.model.ledger import LedgerRow, Token
 from kfm.model.plan import Plan, SourceRef, Step
 from kfm.quarantine import is_lifted, keep_capture, keep_rows
 from kfm.raw import capture_files, parse_checksums, render_raw
-from kfm.receipts import finish
+from kfm.receipts import JOB_TYPE, finish
 from kfm.runlog import RunLog
 from kfm.wal import Wal
 from kfm.world import Outcome, Target, World
@@ -60,7 +60,8 @@ def make_plan(target: Target, inputs: tuple[SourceRef, ...]) -> Plan:
 
 # ---- take ----------------------------------------------------------------------------------------------------------
 def _take(tx: Any, world: World, target: Target) -> tuple[Token, int] | None:
-    """Take the job and the lease of its partition in one transaction."""
+    """Take the job and the lease of its partition in one transaction; what is switched off does not begin."""
+    check_switch(tx, target.dataset_id, JOB_TYPE)
     job = tx.jobs.get(target.dataset_id, target.partition, target.win)
     if job is None or job.state == "ended":
         return None

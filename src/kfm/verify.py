@@ -20,7 +20,7 @@ from kfm.wal import check_chain
 from kfm.world import World
 from kfm.zones.base import Zone, hash_file
 
-__all__ = ["Verified", "verify_dataset", "verify_folder", "verify_in_zone", "verify_workspace"]
+__all__ = ["Verified", "verify_dataset", "verify_folder", "verify_in_zone", "verify_receipts", "verify_workspace"]
 
 
 @dataclass
@@ -95,6 +95,16 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
     for capture in sorted(captures.iterdir()) if captures.is_dir() and only is None else ():
         if (capture / "checksums.sha256").exists():  # without it the capture was never finished
             verify_folder(capture, found, f"raw/{dataset_id}/captures/{capture.name}")
+
+
+def verify_receipts(world: World, found: Verified) -> None:
+    """The receipts that no channel names: those of failed runs and of other jobs."""
+    for path, digest in world.store.read(lambda tx: tx.jobs.receipts()):
+        try:
+            if ids.digest(world.root.read(path)) != digest:
+                found.wrong(path, "the receipt was changed")
+        except OSError:
+            found.wrong(path, "the receipt is missing")
 
 
 def _verify_channel(world: World, dataset_id: str, found: Verified) -> dict[str, GenerationPredicate]:

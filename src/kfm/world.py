@@ -93,6 +93,7 @@ class Target:
     transform_hash: str = ""
     trigger: str = "manual"
     spec_file_hash: str | None = None
+    canary: bool = False  # a version that is being tried: it waits for a person, whatever the registry says
     staged: str = ""  # the id of a backfill: the run ends with its part, which waits to be assembled with others
 
     @property
@@ -115,6 +116,7 @@ class Target:
 def specify(target: Target, policy_digest: str) -> Target:
     """`target` with its expanded spec and the two hashes over it."""
     entry = msgspec.to_builtins(target.entry)
+    entry.pop("canary")  # what is tried beside it changes nothing for the rest; the one that is tried says so below
     # Registry prose and governance fields decide what may be published, not which bytes come out.
     shaping = ("dataset_id", "business_key", "schema", "merge", "release", "location", "crs")
     reading = {
@@ -141,7 +143,7 @@ def specify(target: Target, policy_digest: str) -> Target:
         "connector": target.connector_digest,
         "pipeline_version": target.pipeline_version,
         "updater_id": target.updater_id,
-    } | {k: v for k, v in (("mapping", target.mapping), ("corrections", target.fixes)) if v}
+    } | {k: v for k, v in (("mapping", target.mapping), ("corrections", target.fixes), ("canary", target.canary)) if v}
     from dataclasses import replace
 
     return replace(target, spec=spec, spec_hash=ids.spec_hash(spec), transform_hash=ids.spec_hash(transform))

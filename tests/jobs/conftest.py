@@ -65,7 +65,11 @@ class Workers:
         (package / "kfmnap.py").write_text(MODULE)
         self.marks = folder / "marks"
         self.marks.touch()
-        self.env = {**os.environ, "PYTHONPATH": str(package), "KFM_TEST_MARKS": str(self.marks)}
+        self.env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")])),
+            "KFM_TEST_MARKS": str(self.marks),
+        }
         self.store = SqliteStore(ws / "ledger" / "idempotency.sqlite", SystemClock())
         self.started: list[subprocess.Popen[bytes]] = []
 

@@ -49,6 +49,7 @@ COMMANDS = {  # name -> (module, what it is for)
     "jobs": ("jobs", "list, show, retry and cancel jobs"),
     "logs": ("logs", "print what workers did, and follow it"),
     "switch": ("switch", "stop an updater, a dataset or a type of job at once, and let it go on"),
+    "canary": ("canary", "try another version of an updater on some partitions, and compare it"),
     "up": ("up", "scheduler and worker in one command"),
     "du": ("du", "show how much lies where, and what could be freed"),
     "gc": ("gc", "remove what retention no longer keeps"),

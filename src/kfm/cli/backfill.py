@@ -107,7 +107,7 @@ def load_plan(workspace: Workspace, args: Any) -> tuple[str, BackfillPlan]:
 
 def _plan(workspace: Workspace, world: World, args: Any) -> int:
     name, plan = load_plan(workspace, args)
-    target = targets_of(workspace, plan.dataset, win=_any_window(world, workspace, plan))[0]
+    target = targets_of(workspace, plan.dataset, win=_any_window(world, workspace, plan), canary=False)[0]
     found, (plan, _) = backfill.estimate(world, plan, target), backfill.settle(world, plan, target)
     if args.json:
         emit({"name": name, "plan": msgspec.to_builtins(plan), "estimate": msgspec.to_builtins(found)})
@@ -158,7 +158,7 @@ def _tell_plan(name: str, plan: BackfillPlan, found: Estimate) -> None:
 
 def _start(workspace: Workspace, world: World, args: Any) -> int:
     name, plan = load_plan(workspace, args)
-    target = targets_of(workspace, plan.dataset, win=_any_window(world, workspace, plan))[0]
+    target = targets_of(workspace, plan.dataset, win=_any_window(world, workspace, plan), canary=False)[0]
     row, new = backfill.start(world, name, plan, target, login(), put=not args.inline, again=args.again)
     word = "started" if new else "already_done" if row.state == "done" else "already_started"
     return _begun(workspace, world, row, word, args)

@@ -18,7 +18,9 @@ import msgspec
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say, show, sign
 from kfm.cli.worker import dataset_id_of, request_of, store_of
+from kfm.clock import SystemClock
 from kfm.errors import UsageError
+from kfm.joblog import JobLog
 from kfm.model.ledger import JobRow
 from kfm.store.jobs import envelope_of
 from kfm.workspace import Workspace, open_workspace
@@ -63,7 +65,7 @@ def main(args: Any) -> int:
             return _pools(store, workspace, args)
         if args.action == "put":
             return _put(store, workspace, args)
-        return _one(store, args)
+        return _one(store, workspace, args)
 
 
 def _plain(job: JobRow) -> dict[str, Any]:
@@ -123,7 +125,7 @@ def _find(store: Any, text: str) -> JobRow:
     return near[0]
 
 
-def _one(store: Any, args: Any) -> int:
+def _one(store: Any, workspace: Workspace, args: Any) -> int:
     if args.action == "retry" and args.dead:
         jobs = store.read(lambda tx: tx.jobs.listing(state="ended", outcome="dead", limit=100_000))
         for job in jobs:
@@ -134,7 +136,12 @@ def _one(store: Any, args: Any) -> int:
     if args.action == "retry":
         job = store.transaction(lambda tx: tx.jobs.retry(job.job_id))
     elif args.action == "cancel":
+        waited = job.state == "queued"
         job = store.transaction(lambda tx: tx.jobs.cancel(job.job_id))
+        if waited and job.outcome == "cancelled":  # no worker will tell of it
+            log = JobLog(workspace.path / "ledger" / "logs", SystemClock())
+            log.signal("run.lifecycle", "queued", job, "", timestamp=job.put_at)
+            log.signal("run.lifecycle", "cancelled", job, "")
     if args.json:
         emit({"job": _plain(job), "envelope": msgspec.to_builtins(envelope_of(job))})
         return 0

@@ -14,6 +14,7 @@ import datetime as dt
 from itertools import takewhile
 from typing import Any
 
+from kfm.claim import check_switch
 from kfm.cli.call import Parser, again, emit, login
 from kfm.cli.scheduler import Tables
 from kfm.cli.terminal import show, sign
@@ -165,7 +166,7 @@ def _next(world: World, chosen: list[Timetable], args: Any) -> int:
 
 # ---- doing -------------------------------------------------------------------------------------------------------------------
 def _run(world: World, table: Timetable, args: Any) -> int:
-    """Put it now. A window that nobody visited yet counts as visited by this."""
+    """Put it now, unless it is switched off. A window that nobody visited yet counts as visited by this."""
     now = world.clock.now()
     slot, ends_at = "", 0
     if args.window:
@@ -176,6 +177,7 @@ def _run(world: World, table: Timetable, args: Any) -> int:
         slot, ends_at = (ended[-1].text, to_ms(ended[-1].until)) if ended else ("", 0)
 
     def put(tx: Any) -> list[str]:
+        check_switch(tx, table.dataset, table.job_type)
         tx.schedule.alone(table.subject)
         found = []
         for partition in table.partitions:

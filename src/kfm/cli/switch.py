@@ -3,15 +3,21 @@
 kfm switch off NAME --reason "…"
 kfm switch on NAME
 kfm switch list
+
+Every turn is a line of ledger/switches.jsonl: when, what, who, why. list --json = {"switches": [{name, reason, by_whom, at}]}.
 """
 
 from typing import Any
 
+import msgspec
+
 from kfm.cli.call import Parser, emit, login
 from kfm.cli.terminal import say, show, sign
 from kfm.cli.worker import store_of
+from kfm.clock import SystemClock, rfc3339
 from kfm.errors import UsageError
 from kfm.jobs import JOB_MODULES
+from kfm.masking import masked
 from kfm.workspace import Workspace, open_workspace
 
 __all__ = ["configure", "main"]
@@ -20,7 +26,7 @@ __all__ = ["configure", "main"]
 def configure(parser: Parser) -> None:
     parser.add_argument("action", choices=("off", "on", "list"))
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="a dataset, an updater (kind.dataset) or a type of job")
-    parser.add_argument("--reason", default="", help="off: why; recorded with your login name and shown to whoever meets it")
+    parser.add_argument("--reason", default="", help="why; recorded with your login name and shown to whoever meets it")
 
 
 def main(args: Any) -> int:
@@ -33,12 +39,21 @@ def main(args: Any) -> int:
             if not args.reason:
                 raise UsageError("A switch needs a reason.", expected='--reason "…"', remedy="Say why; whoever meets it reads it.")
             store.transaction(lambda tx: tx.jobs.switch_off(name, args.reason, login()))
+            _record(workspace, name, "off", args.reason)
             print(f"{sign('REJECTED')} {name} is off: nothing of it starts. What runs goes on; `kfm jobs cancel` stops it.")
         elif store.transaction(lambda tx: tx.jobs.switch_on(name)):
+            _record(workspace, name, "on", args.reason)
             print(f"{sign('PASS')} {name} is on.")
         else:
             say(f"{name} was not off.")
     return 0
+
+
+def _record(workspace: Workspace, name: str, state: str, reason: str) -> None:
+    """A line that stays when the switch is long on again: what, who, when, why."""
+    line = {"at": rfc3339(SystemClock().now()), "name": name, "state": state, "by": login(), "reason": reason}
+    with (workspace.ledger / "switches.jsonl").open("ab") as lines:
+        lines.write(masked(msgspec.json.encode(line).decode()).encode() + b"\n")
 
 
 def _known(workspace: Workspace, name: str) -> str:

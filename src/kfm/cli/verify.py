@@ -17,7 +17,7 @@ from kfm.cli.terminal import say, sign
 from kfm.cli.witness import check, read_witness
 from kfm.errors import UsageError
 from kfm.ref import resolve
-from kfm.verify import Verified, verify_dataset, verify_folder
+from kfm.verify import Verified, verify_dataset, verify_folder, verify_receipts
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 
@@ -95,6 +95,8 @@ def main(args: Any) -> int:
             if what:
                 workspace.require(name)
             verify_dataset(world, name, found, resolve(world, what).version_id if "@" in what else None)
+        if not what:
+            verify_receipts(world, found)
         trust = world.keys.trust()
         if trust is not None:
             root, expired = trust.fingerprint, trust.expired(world.clock.now())

@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from kfm.claim import check_switch
 from kfm.clock import rfc3339
 from kfm.errors import Denied, KfmError, StepFailed, UsageError
-from kfm.inline import check_switch
 from kfm.jobs import JOB_MODULES, module_of
 from kfm.judgement import check_readable
 from kfm.masking import masked
+from kfm.model import ids
 from kfm.model.ledger import JobRow
 from kfm.model.receipt import PolicyDecision, Provenance, Receipt, ReceiptError, ReceiptInput, ReceiptOutput
 from kfm.receipts import pretty, receipt_path
@@ -134,7 +135,7 @@ def work(kind: JobType, ctx: JobContext) -> JobResult:
     """Do a job and write its receipt; whatever goes wrong becomes a result, and the receipt says so."""
     started = rfc3339(ctx.world.clock.now())
     try:
-        check_switch(ctx.world, ctx.job.dataset_id, kind.name)
+        ctx.world.store.read(lambda tx: check_switch(tx, ctx.job.dataset_id, kind.name))
         result = kind.run(ctx)
     except KfmError as error:
         result = _failed(error)
@@ -188,8 +189,10 @@ def write_receipt(kind: JobType, ctx: JobContext, result: JobResult, started: st
         **{"correlation_id": ctx.correlation_id, **world.marks},
     )
     path = receipt_path(ctx.run_id, started, job.job_type)
-    if not world.root.create(path, pretty(receipt)):
+    content = pretty(receipt)
+    if not world.root.create(path, content):
         raise StepFailed(f"{path} is written already.", expected="a receipt to be written once", remedy="Every working has its own run id.")
+    world.store.transaction(lambda tx: tx.jobs.effect(path, job.job_id, ids.digest(content)))  # so that it is missed when it is gone
     return path
 
 

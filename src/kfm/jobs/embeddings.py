@@ -7,7 +7,7 @@ from kfm.extras.search.base import FORMAT, build, model, passages
 from kfm.jobs.base import JobContext, JobResult, JobType, readable
 from kfm.model.receipt import ReceiptInput, ReceiptOutput
 from kfm.model.search import IndexNote
-from kfm.ref import Ref, locate
+from kfm.ref import Ref, locate, resolve
 from kfm.search import index_note, index_path
 from kfm.world import World
 
@@ -21,14 +21,14 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def run(ctx: JobContext) -> JobResult:
-    """Make the index of the head, once; indexes of versions that are no longer official go."""
-    ref, decision = readable(ctx, ctx.dataset_id)
+    """Make the index of the head, or of the version it names, once; indexes of others that are no longer official go."""
+    ref, decision = readable(ctx, ctx.ref)
     wanted = model() if ctx.parameters.embeddings else ""
     path, note = index_path(ref), index_note(ctx.world, ref)
     made = note is None or note.format != FORMAT or note.model != (wanted or note.model) or not _is_whole(ctx.world, path, note)
     if note is None or made:
         note = _make(ctx, ref, path, bool(wanted))
-    ours = path.rpartition("/")[0] + "/"
+    ours = tuple(index_path(kept).rpartition("/")[0] + "/" for kept in (ref, resolve(ctx.world, ctx.dataset_id)))
     for old in [p for p in ctx.world.data.names(f"work/{ref.dataset_id}/index") if not p.startswith(ours)]:
         ctx.world.data.remove(old)
     kind = f"words and meaning ({note.model})" if note.model else "words only"

@@ -59,7 +59,7 @@ def run(ctx: JobContext) -> JobResult:
     head = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     if head.version_id is None and not _has_candidate(ctx):
         return JobResult(status="skipped", reason=f"{dataset_id} has neither a version nor a proposal to judge")
-    found = judge_ref(world, dataset_id)
+    found = judge_ref(world, ctx.ref if _was_official(ctx) else dataset_id)
     report = _report(ctx, found)
     path, digest = _keep(ctx, report)
     name = f"kfm://dataset/{dataset_id}@{found.version_id}"
@@ -70,6 +70,12 @@ def run(ctx: JobContext) -> JobResult:
         decisions=tuple(_decision(check) for check in report.checks),
         files={f"data/{path}": digest},
     )
+
+
+def _was_official(ctx: JobContext) -> bool:
+    """Whether the version the job names, if it names one, was ever official; a candidate is judged as what it is now."""
+    rows = ctx.world.store.read(lambda tx: tx.index.generations(ctx.dataset_id))
+    return ctx.ref.partition("@")[2] in {g.version_id for g in rows}
 
 
 def _has_candidate(ctx: JobContext) -> bool:

@@ -27,8 +27,8 @@ def tiles_folder(ref: Ref, options: Options) -> str:
 
 
 def run(ctx: JobContext) -> JobResult:
-    """The tiles of the official version. What it was released as is all that is read: records behind a release never are."""
-    ref, decision = readable(ctx, ctx.dataset_id)
+    """The tiles of the version it names, else of the official one. What it was released as is all that is read: records behind a release never are."""
+    ref, decision = readable(ctx, ctx.ref)
     folder = tiles_folder(ref, ctx.parameters)
     made, reason = _made(ctx.world, folder), "the tiles of this version are there already"
     if made is None:

@@ -8,6 +8,7 @@ from kfm.model.ids import DATASET_ID_PATTERN, ID_PATTERN
 
 __all__ = [
     "Aggregate",
+    "Canary",
     "Catalogue",
     "Column",
     "DatasetEntry",
@@ -179,6 +180,13 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_null_change: Share | None = None  # of any column's share of nulls, in absolute terms
 
 
+class Canary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another version of the updater, tried on some partitions: what it makes stays a proposal until it was compared and approved."""
+
+    pipeline_version: Text
+    partitions: tuple[Identifier, ...] = ()  # empty: the whole of a dataset that has none
+
+
 class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`data/registry/<dataset_id>.yml`: one registered stream."""
 
@@ -215,6 +223,7 @@ class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     partitions: tuple[Identifier, ...] = ()
     max_quarantined: Share = 0.01
     pipeline_version: Text = "1.0.0"
+    canary: Canary | None = None
     aliases: tuple[DatasetId, ...] = ()  # ids it had before
     retired: str | None = None  # why it is no longer run
 

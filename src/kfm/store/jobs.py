@@ -355,6 +355,10 @@ class JobView(View):
         """A keyed effect, in the transaction that ends its job."""
         self._do("effect_put", key=key, job_id=job_id, digest=digest, now=self._now())
 
+    def receipts(self) -> list[tuple[str, str]]:
+        """(path, digest) of every receipt that no channel names."""
+        return [(r["key"], r["digest"]) for r in self._all("effect_receipts")]
+
     def effects(self) -> tuple[int, int]:
         """How many keys were written, and how many times in all."""
         row = self._one("effect_sum")

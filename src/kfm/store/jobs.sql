@@ -76,6 +76,8 @@ insert into effect (key, job_id, digest, times, at) select json_extract(value, '
 from json_each(:rows) where true on conflict (key) do update set times = effect.times + 1
 -- name: effect_get
 select key, job_id, digest, times, at from effect where key = :key
+-- name: effect_receipts
+select key, digest from effect where key >= 'receipts/' and key < 'receipts0' order by key
 -- name: effect_sum
 select count(*) as keys, coalesce(sum(times), 0) as times from effect
 -- name: tally_add
