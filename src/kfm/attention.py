@@ -16,6 +16,7 @@ from kfm.world import World
 __all__ = ["Attention", "attention", "freshness"]
 
 STUCK_S = 60.0
+INGEST = "ingest.pull_source"  # what became of it stands with its dataset
 
 
 class Attention(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +62,10 @@ def attention(world: World, rows: Iterable[Mapping[str, Any]]) -> list[Attention
         for s in off
     ]
     found += [_failing(job) for job in jobs if job.attempts]
+    denied = world.store.read(lambda tx: tx.jobs.listing(state="ended", outcome="failed", limit=20))
+    found += [
+        Attention(kind="denied", what=_name(j), why=j.error, next=f"kfm jobs show {j.job_id[:8]}") for j in denied if j.job_type != INGEST
+    ]
     alive = any(not h["lapsed"] for h in workers)
     if lost:
         found.append(Attention(kind="stuck", what="jobs of a worker that is gone", why="no worker has taken them over yet", next="kfm up"))

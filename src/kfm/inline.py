@@ -78,13 +78,15 @@ def run_target(
     if world.store.read(lambda tx: tx.runs.damaged(target.dataset_id, limit=64)):
         _mend(world, target.dataset_id)
 
-    def put() -> None:
+    def put(forced: bool) -> None:
         name, pool = target.dataset_id, target.entry.pool
         world.store.transaction(lambda tx: tx.jobs.put(name, target.partition, target.win, forced=int(forced), reason=reason, pool=pool))
 
     job = world.store.read(lambda tx: tx.jobs.get(target.dataset_id, target.partition, target.win))
+    if taken and (job is None or job.state == "ended"):
+        return _done_by_another(target)
     if job is None or job.state == "ended" or not (taken or replay):  # an interrupted run has its job still: no need to ask twice
-        put()
+        put(forced)
     patience = _Patience(wait_s, target.partition_lease)
     last: Outcome | None = None
     while True:
@@ -100,13 +102,26 @@ def run_target(
         if done and (world.propose_only or not world.store.read(lambda tx: tx.runs.promotable(target.dataset_id))):
             if last is not None:
                 break
-            put()  # another run did our job on the way; ask once more, to decide for ourselves
+            if taken:
+                return _done_by_another(target)
+            put(False)  # another run did our job on the way, forced if it was; ask once more, to decide for ourselves
         patience()
     try:
         _tidy(world, target.dataset_id)
     except (KfmError, OSError):
         pass  # the outcome stands; the next run or `kfm doctor --fix` tidies up
     return last
+
+
+def _done_by_another(target: Target) -> Outcome:
+    return Outcome(
+        dataset_id=target.dataset_id,
+        run_id="",
+        state="NOOP",
+        reason="another run has done it",
+        partition=target.partition,
+        window=target.win,
+    )
 
 
 def stop_run(world: World, target: Target, until: frozenset[str], *, wait_s: float, replay: LedgerRow | None = None) -> Outcome | None:
@@ -167,6 +182,7 @@ def _promote_pending(world: World, target: Target, patience: Callable[[], None])
 
 def promote_run(world: World, row: LedgerRow, wait_s: float = 60.0) -> Outcome:
     """Finish one proposal, whatever else waits; the outcome is what became of it."""
+    world.store.read(lambda tx: check_switch(tx, row.dataset_id, JOB_TYPE))
     from kfm.promote import promote
 
     found = drive(promote(world, row.dataset_id, row.run_id, wait=True), _Patience(wait_s, row.dataset_id))

@@ -60,7 +60,7 @@ def _limit(memory_mb: int) -> None:
 
 def perform(order: dict[str, Any]) -> Ended:
     """Work a job as its order says."""
-    from kfm.errors import KfmError
+    from kfm.errors import Denied, KfmError
     from kfm.jobs.base import job_type, parameters_of, work
     from kfm.wiring import open_world
     from kfm.workspace import open_workspace
@@ -80,7 +80,7 @@ def perform(order: dict[str, Any]) -> Ended:
                 _signal(workspace, world, job, order["run_id"], result)
     except KfmError as error:
         return Ended(
-            status="failed", reason=error.happened, error=str(error), retry=error.exit_code not in (2, 3), exit_code=error.exit_code
+            status="failed", reason=error.happened, error=str(error), retry=not isinstance(error, Denied), exit_code=error.exit_code
         )
     return Ended(
         status="later" if result.exit_code == 5 else result.status,
@@ -116,10 +116,11 @@ def _size(world: Any, uri: str) -> int | None:
     """The size of a file, or of the data files of a version, that an output names."""
     dataset_id, _, rest = uri.removeprefix("kfm://dataset/").partition("@")
     version_id, _, name = rest.partition("/")
-    if not uri.startswith("kfm://dataset/") or not version_id:
-        return None
     folder = f"processed/{dataset_id}/{version_id}"
-    paths = [f"{folder}/{name}"] if name else [p for p in world.data.names(folder) if p.endswith(".parquet")]
+    if not version_id:
+        paths = [] if "://" in uri else [uri]
+    else:
+        paths = [f"{folder}/{name}"] if name else [p for p in world.data.names(folder) if p.endswith(".parquet")]
     found = [world.data.local(p) for p in paths]
     return sum(p.stat().st_size for p in found) if found and all(p.is_file() for p in found) else None
 

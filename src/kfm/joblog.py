@@ -1,5 +1,6 @@
 """What workers tell: one JSON line per event of a job, signals beside them, and counts as Prometheus text."""
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -60,15 +61,14 @@ class JobLog:
 
     def _append(self, name: str, lines: Iterable[Any]) -> None:
         data = b"".join(masked(msgspec.json.encode(line).decode()).encode() + b"\n" for line in lines)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        day = rfc3339(self._clock.now())[:10]
-        fd = os.open(self._folder / f"{name}-{day}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            os.write(fd, data)
-        except OSError:
-            pass  # telemetry may be lost; the job is not
-        finally:
-            os.close(fd)
+        with contextlib.suppress(OSError):  # telemetry may be lost; the job is not
+            self._folder.mkdir(parents=True, exist_ok=True)
+            day = rfc3339(self._clock.now())[:10]
+            fd = os.open(self._folder / f"{name}-{day}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.write(fd, data)
+            finally:
+                os.close(fd)
 
 
 def metrics(tallies: Iterable[tuple[str, str, int]], depths: Iterable[Mapping[str, Any]], now_ms: int) -> str:
@@ -80,13 +80,13 @@ def metrics(tallies: Iterable[tuple[str, str, int]], depths: Iterable[Mapping[st
     for word in ("started", "succeeded", "failed", "skipped", "retries"):
         name = "kfm_job_retries_total" if word == "retries" else f"kfm_jobs_{word}_total"
         lines += [f"# TYPE {name} counter"]
-        lines += [f'{name}{{job_type="{kind}"}} {counts.get(word, 0)}' for kind, counts in found.items() if "pool_wait_ms" not in counts]
+        lines += [f'{name}{{job_type="{kind}"}} {counts.get(word, 0)}' for kind, counts in found.items() if not kind.startswith("pool ")]
     lines.append("# TYPE kfm_job_duration_seconds histogram")
     for kind, counts in found.items():
         if "duration_ms" in counts:
             lines += _histogram(kind, counts)
     lines.append("# TYPE kfm_pool_wait_ms_total counter")
-    lines += [f'kfm_pool_wait_ms_total{{pool="{pool}"}} {c["pool_wait_ms"]}' for pool, c in found.items() if "pool_wait_ms" in c]
+    lines += [f'kfm_pool_wait_ms_total{{pool="{pool[5:]}"}} {c["pool_wait_ms"]}' for pool, c in found.items() if pool.startswith("pool ")]
     lines += ["# TYPE kfm_queue_depth gauge", "# TYPE kfm_queue_lag_seconds gauge"]
     for depth in depths:
         lines.append(f'kfm_queue_depth{{pool="{depth["pool"]}",state="{depth["state"]}"}} {depth["jobs"]}')

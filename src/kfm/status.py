@@ -35,7 +35,9 @@ def dataset_status(world: World, dataset_id: str) -> dict[str, Any]:
         "fresh": fresh,
         "last_run_id": last.run_id if last is not None else None,
         "reason": reason,
-        "next": f"kfm review {waiting}"
+        "next": "kfm resume"
+        if last is not None and last.promo  # approved, or asks nobody: it was left on its way
+        else f"kfm review {waiting}"
         if waiting
         else "kfm backfill status"
         if reason.endswith("to be assembled")

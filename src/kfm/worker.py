@@ -30,7 +30,7 @@ from kfm.model.ledger import JobRow, Token
 __all__ = ["Ended", "Limits", "Worker"]
 
 LOOK_S = 1.0  # how often a worker looks whether another one died
-LEFT_S = 5.0  # a proposal that nobody promotes for so long was left by a dead run
+LEFT_S = 2.0  # a proposal that nobody promotes for so long was left by a dead run
 LATER_MS = 2000  # how long a job rests whose partition another run holds
 _BATCH_S = 0.02  # how long a batch of light jobs should take
 _MOST = 256
@@ -98,7 +98,8 @@ class Worker:
         self._light: dict[str, Callable[[JobRow], tuple[tuple[str, str], ...]]] = {}
         self._batch, self._hungry, self._draining, self._drain_until = 8, True, 0, 0.0
         self._next_look = self._next_beat = 0.0
-        self._left: dict[str, float] = {}
+        self._left: dict[str, float] = {}  # datasets that a dead run left half promoted, since when
+        self._others = self._retries = False  # others' jobs may come back to us; a failed job waits for its next try
         self._due: float | None = None
         self.worked = 0
         self._token: Token | None = None
@@ -157,7 +158,8 @@ class Worker:
         if self._draining >= 2 or (self._draining and time.monotonic() > self._drain_until):
             return True
         idle = not self._children and not self._done
-        return idle and (bool(self._draining) or (until_idle and not self._hungry and self._due is None))
+        over = until_idle and not (self._hungry or self._retries or self._left or self._others)
+        return idle and (bool(self._draining) or over)
 
     def _join(self) -> None:
         """Take the lease; a name that is still in use is refused."""
@@ -180,7 +182,7 @@ class Worker:
 
         def close(tx: Any) -> None:
             self._write_down(tx)
-            tx.jobs.release(self._token, given)
+            tx.jobs.release(self._token, [*given, *tx.jobs.mine(self._token)])
             tx.leases.release(self._token)
 
         with contextlib.suppress(KfmError):
@@ -229,7 +231,7 @@ class Worker:
         """One transaction: what ended is written down, what is next is taken."""
         free = 0 if self._draining else self._slots - len(self._children)
 
-        def work(tx: Any) -> tuple[list[JobRow], list[JobRow], int | None]:
+        def work(tx: Any) -> tuple[list[JobRow], int | None, bool]:
             assert self._token is not None
             self._write_down(tx)
             strays = []
@@ -238,16 +240,16 @@ class Worker:
                 strays = [job for job in tx.jobs.mine(self._token) if job.job_id not in known]
             light = tx.jobs.claim(self._token, self._batch, (LIGHT_POOL,)) if not self._draining and self._may(LIGHT_POOL) else []
             heavy = tx.jobs.claim(self._token, free, self._pools, (LIGHT_POOL,)) if free > 0 else []
-            return strays + light + heavy, [], None if light or heavy else tx.jobs.next_at()
+            return strays + light + heavy, *((None, False) if light or heavy else tx.jobs.next_at(self._pools))
 
-        jobs, _, due = self._store.transaction(work)
+        jobs, due, self._retries = self._store.transaction(work)
         self._done.clear()
         self._lost_touch = False
         self._due = due / 1000 if due is not None else None
         light = [job for job in jobs if job.pool == LIGHT_POOL]
         for job in jobs:
             if job.pool != LIGHT_POOL:
-                self._start(job)
+                self._begin(job)
         self._do_light(light)
         self._hungry = bool(light) or (len(self._children) < self._slots and len(jobs) > len(light))
 
@@ -295,6 +297,17 @@ class Worker:
         return found
 
     # ---- processes -------------------------------------------------------------------------------------------------------
+    def _begin(self, job: JobRow) -> None:
+        """Start a job; one that cannot be started hurts no other."""
+        try:
+            self._start(job)
+        except OSError as error:  # no process, no memory: later
+            self._store.transaction(lambda tx: tx.jobs.release(self._token, [job], LATER_MS))
+            self._tell(job, "", "skipped", reason=str(error))
+        except Exception as error:  # of a package that offers the type
+            why = f"its type cannot be loaded: {type(error).__name__}: {error}"
+            self._store.transaction(lambda tx: tx.jobs.fail(self._token, job, why))
+
     def _start(self, job: JobRow) -> None:
         limits, run_id, now = self._limits(job.job_type), str(ids.new_run_id()), time.monotonic()
         process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0)
@@ -313,7 +326,9 @@ class Worker:
         """The process has closed its end: hear what it said, and write down what became of the job."""
         assert child.process.stdout is not None
         self._selector.unregister(child.process.stdout)
-        child.stop("", signal.SIGKILL) if child.stopped else None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.process.wait(0.0 if child.stopped else 5.0)
+        child.stop("", signal.SIGKILL)  # and whatever it left in its group
         code = child.process.wait()
         _close_pipes(child)
         ended = _said(child, code)
@@ -323,7 +338,7 @@ class Worker:
             for name in ("started", ended.status, f"seconds_le_{_bucket(took / 1000)}"):
                 tx.jobs.tally(job.job_type, name)
             tx.jobs.tally(job.job_type, "duration_ms", took)
-            tx.jobs.tally(job.pool, "pool_wait_ms", job.wait_ms or 0)
+            tx.jobs.tally(f"pool {job.pool}", "pool_wait_ms", job.wait_ms or 0)
             if job.attempts or job.losses:
                 tx.jobs.tally(job.job_type, "retries")
             if child.stopped == "cancelled":
@@ -333,7 +348,7 @@ class Worker:
             elif ended.status == "later":
                 tx.jobs.release(self._token, [job], LATER_MS)
             elif ended.status == "failed":
-                tx.jobs.fail(self._token, job, ended.error or ended.reason, retry=ended.retry)
+                tx.jobs.fail(self._token, job, ended.error or ended.reason, retry=ended.retry, denied=ended.exit_code == 3)
             else:
                 tx.jobs.finish(self._token, job, ended.status)
 
@@ -367,12 +382,16 @@ class Worker:
         for child in self._children.values():
             if now > child.deadline and not child.stopped:
                 child.stop("time", signal.SIGKILL)
+        for child in [c for c in self._children.values() if c.process.poll() is not None and now >= self._next_look]:
+            self._finished(child)  # it is gone, whoever else holds its line
         if now < self._next_look:
             return
         self._next_look = now + LOOK_S
         assert self._token is not None
         token = self._token
-        lost, cancelled, left = self._store.read(lambda tx: (tx.jobs.lost(), tx.jobs.cancelling(token), tx.runs.left_promotable()))
+        lost, cancelled, left, self._others = self._store.read(
+            lambda tx: (tx.jobs.lost(), tx.jobs.cancelling(token), tx.runs.left_promotable(), tx.jobs.others(token))
+        )
         if lost:
             self._store.transaction(lambda tx: (tx.leases.renew([token], self._seconds), tx.jobs.reap()))  # our own are not lost
             self._hungry = True
@@ -387,7 +406,8 @@ class Worker:
             self._bell.drain()  # one that lost its server tries another line
             self._hear_bell()
             self._hungry = True
-            self._on_beat()
+            with contextlib.suppress(KfmError, OSError):  # telemetry may be lost; the work goes on
+                self._on_beat()
 
     def _wait(self) -> None:
         now = time.monotonic()
@@ -413,9 +433,8 @@ class Worker:
     def _heard(self, child: _Child) -> None:
         assert child.process.stdout is not None
         data = os.read(child.process.stdout.fileno(), 1 << 16)
-        if data:
-            child.heard += data[: max(0, _LINE_CAP - len(child.heard))]
-        else:
+        child.heard += data[: max(0, _LINE_CAP - len(child.heard))]
+        if not data or data.endswith(b"\n"):  # it has said all, even when something it started holds the line
             self._finished(child)
 
     def _rejoin(self) -> None:

@@ -53,7 +53,8 @@ class Started:
         command = [sys.executable, "-m", "kfm", "-w", str(ws), *args]
         self._files = [ws.parent / f"{id(self)}.{name}" for name in ("out", "err")]
         with self._files[0].open("w") as out, self._files[1].open("w") as err:
-            self.process = subprocess.Popen(command, env=env, stdout=out, stderr=err, start_new_session=True)
+            listens = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  # a suite in the background is deaf to it
+            self.process = subprocess.Popen(command, env=env, stdout=out, stderr=err, start_new_session=True, preexec_fn=listens)
         self.pid = self.process.pid
         _started.append(self)
 

@@ -38,6 +38,12 @@ def run(ctx: JobContext) -> JobResult:
         raise ValueError("as asked")
     if p.end == "deny":
         raise Denied("the policy says no", expected="a yes", remedy="ask")
+    if p.end == "daemon" and os.fork() == 0:
+        os.setsid()
+        with open(os.environ["KFM_TEST_MARKS"], "a") as marks:
+            marks.write(f"daemon {p.mark} {os.getpid()}\\n")
+        time.sleep(90)
+        os._exit(0)
     if p.end == "kill":
         os.kill(os.getpid(), 9)
     with open(os.environ["KFM_TEST_MARKS"], "a") as marks:

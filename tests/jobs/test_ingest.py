@@ -24,6 +24,23 @@ def run_job(workers: Workers) -> dict[str, Any]:
     return found | {"exit": said.returncode}
 
 
+def leave_proposed(workers: Workers) -> None:
+    """A run that was killed between PROPOSED and the generation; it asks nobody."""
+    from kfm.inline import drive
+    from kfm.targets import targets_of
+    from kfm.update import update
+    from kfm.wiring import open_world
+    from kfm.workspace import open_workspace
+
+    workspace = open_workspace(workers.ws)
+    with open_world(workspace, upstream="sample") as world:
+        (target,) = targets_of(workspace, "ks_earthquakes")
+        world.store.transaction(lambda tx: tx.jobs.put("ks_earthquakes", "", ""))
+        outcome = drive(update(world, target), lambda: time.sleep(0.01))
+        assert outcome is not None
+        assert outcome.state == "PROPOSED"
+
+
 def test_happy_path_publishes_a_version_and_leaves_a_receipt(workers: Workers) -> None:
     done = run_job(workers)
     assert (done["exit"], done["status"]) == (0, "succeeded")
@@ -66,20 +83,35 @@ def test_deny_path_publishes_nothing_and_is_not_tried_again(workers: Workers) ->
     assert workers.store.read(lambda tx: tx.jobs.listing(state="queued", dataset_id="ks_earthquakes", job_type="ingest.pull_source")) == []
 
 
+def test_one_forced_command_beside_workers_makes_one_generation(workers: Workers) -> None:
+    for name in ("a", "b"):
+        workers.start("--concurrency=1", "--upstream", "sample", "--name", name)
+    run_job(workers)
+    for _ in range(3):
+        workers.kfm("jobs", "put", "ingest.pull_source", "--dataset", DATASET)
+        assert workers.kfm("run", "ks_earthquakes", "--force", "--reason", "again", "--upstream", "sample").returncode == 0
+    workers.until(lambda: not workers.store.read(lambda tx: tx.jobs.listing(state="queued")), "the queue is empty")
+    time.sleep(1)
+    forced = [r for r in workers.store.read(lambda tx: tx.runs.recent("ks_earthquakes")) if r.forced]
+    assert len(forced) <= 3
+    assert len(list((workers.ws / "data/catalog/channels/ks_earthquakes").iterdir())) <= 4
+
+
+def test_nothing_that_was_left_half_promoted_outlives_a_worker_that_stops_when_idle(workers: Workers) -> None:
+    leave_proposed(workers)
+    assert workers.kfm("worker", "run", "--until-idle", "--upstream", "sample").returncode == 0
+    assert [r.state for r in workers.store.read(lambda tx: tx.runs.recent("ks_earthquakes"))] == ["COMMITTED"]
+
+
+def test_a_switched_off_dataset_is_not_promoted(workers: Workers) -> None:
+    leave_proposed(workers)
+    assert workers.kfm("switch", "off", "ks_earthquakes", "--reason", "bad").returncode == 0
+    assert workers.kfm("promote", "ks_earthquakes").returncode == 3
+    assert not (workers.ws / "data/catalog/channels/ks_earthquakes").exists()
+
+
 def test_a_dead_workers_promote_is_finished_by_another(workers: Workers) -> None:
     """Killed between PROPOSED and the generation: the job was acknowledged, and still nothing is left half done."""
-    from kfm.inline import drive
-    from kfm.targets import targets_of
-    from kfm.update import update
-    from kfm.wiring import open_world
-    from kfm.workspace import open_workspace
-
-    workspace = open_workspace(workers.ws)
-    with open_world(workspace, upstream="sample") as world:
-        (target,) = targets_of(workspace, "ks_earthquakes")
-        world.store.transaction(lambda tx: tx.jobs.put("ks_earthquakes", "", ""))
-        outcome = drive(update(world, target), lambda: time.sleep(0.01))
-        assert outcome is not None
-        assert outcome.state == "PROPOSED"
+    leave_proposed(workers)
     workers.start("--concurrency=1", "--upstream", "sample")
     workers.until(lambda: [r.state for r in workers.store.read(lambda tx: tx.runs.recent("ks_earthquakes"))] == ["COMMITTED"])

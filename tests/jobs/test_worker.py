@@ -139,6 +139,73 @@ def test_a_job_that_takes_too_much_ends_alone_and_leaves_a_receipt(
     assert sorted(r["status"] for r in receipts) == ["failed", "failed", "succeeded"]
 
 
+def test_until_idle_waits_for_no_job_of_another_day(workers: Workers) -> None:
+    workers.kfm("jobs", "put", "notify", "--dataset", "kfm://dataset/ks_earthquakes", "--not-before", "2999-01-01T00:00:00Z")
+    said = workers.kfm("worker", "run", "--until-idle")
+    assert (said.returncode, "0 jobs worked" in said.stderr) == (0, True)
+
+
+def test_a_job_that_leaves_a_process_behind_has_ended_when_it_says_so(workers: Workers) -> None:
+    job_id = workers.put("father", end="daemon")
+    assert workers.kfm("worker", "run", "--until-idle").returncode == 0
+    assert (workers.job(job_id).outcome, workers.lines("began")) == ("succeeded", ["father"])
+    for pid in [int(line.split()[2]) for line in workers.marks.read_text().splitlines() if line.startswith("daemon")]:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_typing_mistake_in_the_configuration_loses_no_job(workers: Workers) -> None:
+    job_id = workers.put("kept")
+    told = (workers.ws / "kfm.yml").read_text()
+    workers.start("--concurrency=1", "--until-idle")
+    workers.until(lambda: workers.job(job_id).state == "ended")
+    workers.kfm("jobs", "retry", job_id)
+    worker = workers.start("--concurrency=1")
+    workers.until(lambda: workers.job(job_id).outcome == "succeeded" and workers.job(job_id).state == "ended")
+    (workers.ws / "kfm.yml").write_text(told + "pools: [oops\n")
+    workers.store.transaction(lambda tx: tx.jobs.retry(job_id))
+    workers.until(lambda: workers.job(job_id).attempts, "it is tried in vain")
+    (workers.ws / "kfm.yml").write_text(told)
+    workers.until(lambda: workers.job(job_id).state == "ended")
+    assert workers.job(job_id).outcome == "succeeded"
+    worker.kill()
+
+
+def test_a_type_that_cannot_be_loaded_hurts_no_other_job(workers: Workers) -> None:
+    folder = workers.marks.parent / "package"
+    (folder / "kfmnap-1.dist-info" / "entry_points.txt").write_text("[kfm.jobs]\ntest.nap = kfmnap:JOB\ntest.broken = kfmbroken\n")
+    from kfm.model.job import Request
+
+    broken = workers.store.transaction(lambda tx: tx.jobs.submit(Request(job_type="test.broken", max_attempts=1)))
+    good = workers.put("good")
+    assert workers.kfm("worker", "run", "--until-idle").returncode == 0
+    assert (workers.job(broken.job_id).outcome, workers.job(good).outcome) == ("dead", "succeeded")
+
+
+def test_a_log_that_cannot_be_written_stops_no_job(workers: Workers) -> None:
+    (workers.ws / "ledger" / "logs").write_text("no folder")
+    job_id = workers.put("good")
+    assert workers.kfm("worker", "run", "--until-idle").returncode == 0
+    assert workers.job(job_id).outcome == "succeeded"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--not-before", "soon"],
+        ["--priority", "99999999999"],
+        ["--window", "x"],
+        ["--partition", "../x"],
+        ["--pool", 'a"b'],
+        ["--pool", "light"],
+    ],
+    ids=lambda flags: flags[0],
+)
+def test_a_job_that_makes_no_sense_is_refused_when_it_is_put(workers: Workers, flags: list[str]) -> None:
+    said = workers.kfm("jobs", "put", "ingest.pull_source", "--dataset", "kfm://dataset/ks_earthquakes", *flags)
+    assert said.returncode == 2, said.stderr
+    assert workers.store.read(lambda tx: tx.jobs.listing()) == []
+
+
 def test_a_running_job_can_be_cancelled(workers: Workers) -> None:
     job_id = workers.put("long", seconds=60)
     workers.start("--concurrency=1", "--until-idle")

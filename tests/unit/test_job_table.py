@@ -156,7 +156,7 @@ def test_a_higher_priority_comes_first_and_a_later_time_later(store: Any) -> Non
     worker = join(store, "a")
     assert [envelope.priority for envelope in claim(store, worker)] == [5, 0]
     assert look(store, later).state == "queued"
-    assert store.read(lambda tx: tx.jobs.next_at()) == later.not_before
+    assert store.read(lambda tx: tx.jobs.next_at()) == (later.not_before, False)
     store.transaction(lambda tx: tx.jobs.retry(later.job_id))
     assert [j.job_id for j in claim(store, worker)] == [later.job_id]
 
@@ -217,6 +217,33 @@ def test_a_waiting_job_can_be_cancelled_and_a_running_one_is_told(store: Any) ->
     assert store.read(lambda tx: tx.jobs.cancelling(worker)) == {running.job_id}
     with pytest.raises(UsageError):
         store.transaction(lambda tx: tx.jobs.cancel("nothing"))
+
+
+@pytest.mark.parametrize("ending", ["ack", "requeue", "failed"])
+def test_a_cancel_is_for_the_working_it_was_meant_for(store: Any, ending: str) -> None:
+    job = store.transaction(lambda tx: tx.jobs.put("d", "", ""))
+    worker = join(store, "a")
+    claim(store, worker)
+    store.transaction(lambda tx: tx.jobs.cancel(job.job_id))
+    store.transaction(lambda tx: tx.jobs.put("d", "", ""))
+    more = ("no",) if ending == "failed" else ()
+    store.transaction(lambda tx: getattr(tx.jobs, ending)("d", "", "", *more))
+    assert (look(store, job).state, look(store, job).cancel) == ("queued", 0)
+
+
+def test_a_pool_that_is_no_longer_named_is_not_limited(store: Any) -> None:
+    store.transaction(lambda tx: tx.jobs.configure_pools({"narrow": 1}))
+    store.transaction(lambda tx: tx.jobs.configure_pools({}))
+    assert {p["name"]: p["slots"] for p in store.read(lambda tx: tx.jobs.pools())} == {"default": None, "narrow": None}
+
+
+def test_nothing_is_left_of_a_worker_that_is_gone(store: Any) -> None:
+    join(store, "gone", 0.01)
+    time.sleep(0.05)
+    assert store.read(lambda tx: tx.jobs.lost())
+    store.transaction(lambda tx: tx.jobs.reap())
+    assert store.read(lambda tx: tx.leases.held()) == []
+    assert not store.read(lambda tx: tx.jobs.lost())
 
 
 def test_what_is_switched_off_is_not_taken(store: Any) -> None:

@@ -10,7 +10,9 @@ kfm jobs types
 kfm jobs pools
 """
 
+import contextlib
 import datetime as dt
+import re
 from typing import Any
 
 import msgspec
@@ -21,7 +23,9 @@ from kfm.cli.worker import dataset_id_of, request_of, store_of
 from kfm.clock import SystemClock
 from kfm.errors import UsageError
 from kfm.joblog import JobLog
+from kfm.model.ids import ID_PATTERN
 from kfm.model.ledger import JobRow
+from kfm.model.window import window as parse_window
 from kfm.store.jobs import envelope_of
 from kfm.workspace import Workspace, open_workspace
 
@@ -167,15 +171,30 @@ def _put(store: Any, workspace: Workspace, args: Any) -> int:
     kind = job_type(args.what)
     dataset_id = dataset_id_of(args.dataset) if args.dataset else ""
     entry = workspace.require(dataset_id) if dataset_id else None
-    at = dt.datetime.fromisoformat(args.not_before).timestamp() * 1000 if args.not_before else 0
+    if kind.name == "ingest.pull_source" and entry is None:
+        raise UsageError("An ingest wants a dataset.", expected="--dataset kfm://dataset/ID", remedy="`kfm dataset list` shows them.")
+    if args.partition and (entry is None or args.partition not in entry.partitions):
+        raise UsageError(f"There is no partition {args.partition}.", expected="one the registry names", remedy="`kfm dataset show ID`.")
+    if not re.fullmatch(f"({ID_PATTERN})?", args.pool) or abs(args.priority) > 1_000_000:
+        raise UsageError("That is no pool, or no priority.", expected="a plain name; -1000000 to 1000000", remedy="Correct it.")
+    args.window = parse_window(args.window, SystemClock().now()) if args.window else ""
+    at = _milliseconds(args.not_before) if args.not_before else 0
     request = request_of(
         args, dataset_id=dataset_id, partition=args.partition, win=args.window, pool=args.pool or (entry.pool if entry else ""),
-        priority=args.priority, not_before=int(at), max_attempts=kind.max_attempts,
+        priority=args.priority, not_before=at, max_attempts=kind.max_attempts,
     )  # fmt: skip
     parameters_of(kind, request.parameters)
     job: JobRow = store.transaction(lambda tx: tx.jobs.submit(request))
     emit({"job": _plain(job)}) if args.json else print(job.job_id)
     return 0
+
+
+def _milliseconds(text: str) -> int:
+    with contextlib.suppress(ValueError):
+        moment = dt.datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return int(moment.timestamp() * 1000)
+    raise UsageError(f"{text!r} is no moment.", expected="RFC 3339, such as 2026-11-15T06:00:00Z", remedy="Correct --not-before.")
 
 
 def _types(args: Any) -> int:

@@ -1,6 +1,7 @@
 """Work a single job now, through the same table and the same entry point as a worker."""
 
 import os
+import secrets
 import time
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,8 @@ def _worked(workspace: Workspace, request: Request, args: Any) -> list[tuple[Job
     """The job and, unless it is left to others, what it put into the queue."""
     done: list[tuple[JobRow, Ended]] = []
     with store_of(workspace) as store:
-        token = store.transaction(lambda tx: tx.leases.take(f"worker/run-job-{os.getpid()}", "run-job", workspace.config.lease_seconds))
+        name = f"worker/run-job-{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(2)}"
+        token = store.transaction(lambda tx: tx.leases.take(name, "run-job", workspace.config.lease_seconds))
         heart = Heartbeat(store, workspace.config.lease_seconds)
         heart.add(token)
         try:

@@ -1,5 +1,6 @@
 """Keep everything here fresh: a scheduler and a worker in one command, until it is stopped."""
 
+import contextlib
 import sys
 import threading
 from typing import Any
@@ -36,7 +37,7 @@ def main(args: Any) -> int:
             say("Nothing is scheduled: give a dataset a `cadence` in its registry entry. Jobs that are put by hand are worked.")
         worker = make_worker(workspace, world.store, slots=args.concurrency, upstream=args.upstream, heard=_heard)
         scheduler.tick()
-        thread = threading.Thread(target=_schedule, args=(scheduler, stop), name="kfm-scheduler")
+        thread = threading.Thread(target=_schedule, args=(scheduler, stop), name="kfm-scheduler", daemon=True)
         thread.start()
         say(
             f"{sign('RUNNING', sys.stderr)} {len(tables())} schedules, {args.concurrency} jobs at once; Ctrl-C finishes what runs, twice stops it"
@@ -45,17 +46,21 @@ def main(args: Any) -> int:
             return worker.run(until_idle=args.until_idle)
         finally:
             stop.set()
-            while thread.is_alive():  # it rests until somebody rings
-                world.store.transaction(lambda tx: tx.jobs.wake())
+            for _ in range(20):  # it rests until somebody rings
+                if not thread.is_alive():
+                    break
+                with contextlib.suppress(KfmError, OSError, ValueError):
+                    world.store.transaction(lambda tx: tx.jobs.wake())
                 thread.join(0.5)
-            scheduler.release()
 
 
 def _schedule(scheduler: Any, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             scheduler.run(stopping=stop.is_set)
-        except (KfmError, OSError) as error:
+        except (KfmError, OSError, ValueError) as error:
+            if stop.is_set():
+                return
             say(f"{sign('FAILED', sys.stderr)} the scheduler met: {error}")
             stop.wait(5)
 

@@ -150,6 +150,7 @@ def _receipt_of_the_dead(workspace: Workspace, job: JobRow, run_id: str, why: st
 def _write_metrics(workspace: Workspace, store: Any) -> None:
     path = workspace.path / "ledger" / "metrics.prom"
     temp = path.with_name(f"{path.name}.{os.getpid()}")
+    path.parent.mkdir(parents=True, exist_ok=True)
     temp.write_text(_metrics_text(store))
     temp.replace(path)
 

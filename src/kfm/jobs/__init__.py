@@ -22,4 +22,4 @@ def module_of(job_type: str) -> str | None:
         return JOB_MODULES[job_type]
     from importlib.metadata import entry_points
 
-    return next((point.value for point in entry_points(group="kfm.jobs", name=job_type)), None)
+    return next((point.module for point in entry_points(group="kfm.jobs", name=job_type)), None)

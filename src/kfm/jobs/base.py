@@ -139,7 +139,7 @@ def work(kind: JobType, ctx: JobContext) -> JobResult:
         result = kind.run(ctx)
     except KfmError as error:
         result = _failed(error)
-    except (OSError, MemoryError, ValueError, TypeError, KeyError, LookupError, AttributeError, AssertionError, ArithmeticError) as error:
+    except Exception as error:  # of job code: whatever it is, the receipt tells it
         odd = StepFailed(f"{kind.name} met {type(error).__name__}: {error}.", expected="it to end", remedy="`kfm jobs show` has the stack.")
         odd.__cause__ = error
         result = _failed(odd)
@@ -155,7 +155,7 @@ def _failed(error: KfmError) -> JobResult:
     stack = masked("".join(traceback.format_exception(cause)))[-8000:]
     return JobResult(
         status="failed", reason=error.happened, error=str(error), stack=stack, decisions=decisions, exit_code=error.exit_code,
-        retry=not denied and not isinstance(error, UsageError),
+        retry=not denied,
     )  # fmt: skip
 
 

@@ -20,7 +20,6 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Which part of a dataset; the window is the job's own."""
 
     partition: str = ""
-    force: bool = False
 
 
 def run(ctx: JobContext) -> JobResult:

@@ -111,6 +111,8 @@ class JobView(View):
 
     def _new(self, request: Request, old: JobRow | None) -> JobRow:
         pool = request.pool or (old.pool if old is not None else "default")
+        if pool == "light" and request.dataset_id:
+            raise UsageError("The pool light is for jobs that run inside workers.", expected="another pool", remedy="Name another one.")
         if old is None or pool != "default":
             self._do("pool_put", name=pool, slots=None)
         lane = self._one("lane_get", pool=pool, dataset_id=request.dataset_id)
@@ -137,7 +139,16 @@ class JobView(View):
         job = self.get(dataset_id, partition, win)
         if job is None or job.state == "ended":
             return
-        ended = {"owner": None, "attempts": 0, "losses": 0, "not_before": 0, "outcome": "succeeded", "ended_at": self._now(), "error": ""}
+        ended = {
+            "owner": None,
+            "attempts": 0,
+            "losses": 0,
+            "not_before": 0,
+            "outcome": "succeeded",
+            "ended_at": self._now(),
+            "error": "",
+            "cancel": 0,
+        }
         if job.again:
             self._save(job, state="queued", again=0, forced=job.again - 1, **ended)
             self.wake()
@@ -150,7 +161,7 @@ class JobView(View):
         if job is None:
             self.put(dataset_id, partition, win)
         else:
-            self._save(job, state="queued", again=0, owner=None)
+            self._save(job, state="queued", again=0, owner=None, cancel=0)
             self.wake()
 
     def failed(self, dataset_id: str, partition: str, win: str, error: str) -> None:
@@ -220,20 +231,20 @@ class JobView(View):
             for r in self._all("job_finish_all", rows=rows, owner=worker.lease, token=worker.number, outcome=outcome, now=self._now())
         }
 
-    def fail(self, worker: Token, job: JobRow, error: str, *, retry: bool = True) -> bool:
-        """The job did not succeed: again after a pause, or put aside."""
+    def fail(self, worker: Token, job: JobRow, error: str, *, retry: bool = True, denied: bool = False) -> bool:
+        """The job did not succeed: again after a pause, or put aside; one that was denied has ended."""
         held = _row(self._one("job_held", job_id=job.job_id, owner=worker.lease, token=worker.number))
         if held is not None:
-            self._fail(held, error, retry=retry)
+            self._fail(held, error, retry=retry and not denied, denied=denied)
         return held is not None
 
-    def _fail(self, job: JobRow, error: str, *, retry: bool = True) -> None:
+    def _fail(self, job: JobRow, error: str, *, retry: bool = True, denied: bool = False) -> None:
         attempts, now = job.attempts + 1, self._store.now_ms()
-        common = {"attempts": attempts, "owner": None, "error": error, "again": 0}
+        common = {"attempts": attempts, "owner": None, "error": error, "again": 0, "cancel": 0}
         if job.again:  # asked for again meanwhile: a new generation of the question
             self._save(job, state="queued", **{**common, "attempts": 0}, forced=job.again - 1)
         elif not retry or attempts >= job.max_attempts:
-            outcome = "failed" if not retry else "dead"
+            outcome = "failed" if denied else "dead"
             self._save(job, state="ended", **common, outcome=outcome, ended_at=self._now(), forced=0)
         else:
             self._save(job, state="queued", **common, not_before=now + backoff_ms(job.job_id, attempts), outcome="failed")
@@ -249,9 +260,18 @@ class JobView(View):
     def mine(self, worker: Token) -> list[JobRow]:
         return [_must(r) for r in self._all("job_mine", owner=worker.lease, token=worker.number)]
 
+    def _gone(self) -> list[Token]:
+        """Leases of workers that are gone."""
+        held = LeaseView(self._store, self._db).held()
+        return [Token(h["name"], h["epoch"], h["token"]) for h in held if h["lapsed"] and h["name"].startswith("worker/")]
+
     def lost(self) -> bool:
         """Whether `reap` would find something."""
-        return any(self._is_dead(r) for r in self._all("job_owners")) or any(self._is_lease_free(_must(r)) for r in self._all("job_left"))
+        return (
+            bool(self._gone())
+            or any(self._is_dead(r) for r in self._all("job_owners"))
+            or any(self._is_lease_free(_must(r)) for r in self._all("job_left"))
+        )
 
     def _is_dead(self, row: Any) -> bool:
         leases = LeaseView(self._store, self._db)
@@ -263,6 +283,7 @@ class JobView(View):
         count = sum(self._do("job_lost", owner=row["owner"], token=row["token"], now=self._now()) for row in dead)
         left = [j for j in map(_must, self._all("job_left")) if self._is_lease_free(j)]  # a command that worked it by itself is gone
         count += sum(self._do("job_back", job_id=job.job_id) for job in left)
+        LeaseView(self._store, self._db).release(*self._gone())
         if count:
             self.wake()
         return count
@@ -270,10 +291,14 @@ class JobView(View):
     def cancelling(self, worker: Token) -> set[str]:
         return {r["job_id"] for r in self._all("job_cancelling", owner=worker.lease)}
 
-    def next_at(self) -> int | None:
-        """When the next job that waits for its time is due, in milliseconds since 1970."""
-        row = self._one("job_next", now_ms=self._store.now_ms())
-        return None if row is None or row["at"] is None else int(row["at"])
+    def next_at(self, pools: Sequence[str] = ()) -> tuple[int | None, bool]:
+        """When the next job that waits for its time is due, in milliseconds since 1970; whether one waits to be tried again."""
+        rows = [r for r in self._all("job_next", now_ms=self._store.now_ms()) if not pools or r["pool"] in pools]
+        return min((int(r["at"]) for r in rows), default=None), any(r["retries"] for r in rows)
+
+    def others(self, worker: Token) -> bool:
+        """Whether jobs run elsewhere, which come back when their worker dies."""
+        return self._one("job_others", owner=worker.lease) is not None
 
     # ---- people ------------------------------------------------------------------------------------------------------------
     def listing(
@@ -332,9 +357,11 @@ class JobView(View):
         return [dict(r) for r in self._all("pool_all")]
 
     def configure_pools(self, slots: dict[str, int | None]) -> None:
-        for name, many in slots.items():
-            self._do("pool_put", name=name, slots=many)
-            self._do("pool_slots", name=name, slots=many)
+        have = {p["name"]: p["slots"] for p in self.pools()}
+        for name, many in {**dict.fromkeys(have, None), **slots}.items():  # one that is no longer named is not limited
+            if name not in have or have[name] != many:
+                self._do("pool_put", name=name, slots=many)
+                self._do("pool_slots", name=name, slots=many)
 
     def pause_pool(self, name: str, why: str) -> bool:
         """Nothing of the pool starts while `why` is not empty."""

@@ -33,7 +33,12 @@ update job set state = 'queued' where job_id = :job_id and state = 'running' and
 -- name: job_cancelling
 select job_id from job where owner = :owner and state = 'running' and cancel = 1
 -- name: job_next
-select min(not_before) as at from job where state = 'queued' and not_before > :now_ms and not_before < 250000000000000
+select pool, min(not_before) as at, sum(case when attempts > 0 then 1 else 0 end) as retries from job
+where state = 'queued' and not_before > :now_ms and not_before < 250000000000000
+  and not exists (select 1 from switch where name = job.dataset_id or name = job.job_type)
+  and not exists (select 1 from pool where name = job.pool and paused <> '') group by pool
+-- name: job_others
+select 1 as found from job where state = 'running' and (owner is null or owner <> :owner) and pool <> 'light' limit 1
 -- name: job_depth
 select pool, state, count(*) as jobs, min(put_ms) as oldest, sum(case when not_before > :now_ms then 1 else 0 end) as later
 from job where state in ('queued', 'running') group by pool, state
