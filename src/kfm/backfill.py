@@ -21,7 +21,7 @@ from kfm.fetch.base import Fetched, Fetcher, FetchRequest
 from kfm.gates.base import Evidence
 from kfm.inline import _check_room, _Patience, _promote_pending, _tidy, drive, run_target
 from kfm.model import ids
-from kfm.model.backfill import BackfillPlan, BackfillRow, Bucket, Estimate, Grid, PartRow, Status, Summary, backfill_id, grid_of
+from kfm.model.backfill import BackfillPlan, BackfillRow, Bucket, Estimate, Grid, PartRow, Status, Summary, backfill_id, grid_of, resolved
 from kfm.model.job import Request
 from kfm.model.staged import is_assembly
 from kfm.model.window import seconds
@@ -49,8 +49,13 @@ Told = Callable[[int, Outcome], None]
 
 # ---- before ----------------------------------------------------------------------------------------------------------
 def settle(world: World, plan: BackfillPlan, target: Target) -> tuple[BackfillPlan, Grid]:
-    """The plan with absolute bounds, and its grid; refused when it names a gate that does not exist."""
-    grid = grid_of(plan, target.entry)
+    """The plan with everything written out that its grid follows from, and the grid; refused when it names a gate that does not exist."""
+    plan = resolved(plan, target.entry)
+    grid = grid_of(plan)
+    if grid.until > world.clock.now():
+        raise UsageError(
+            f"{plan.until} has not come yet.", expected="an end that lies in the past", remedy="Schedules fetch what is still to come."
+        )
     nothing = Evidence(entry=None, expected={}, found={}, schema=(), books={})
     known = [gate(nothing).gate for gate in world.gates] if plan.acceptance.gates != "all" else []
     strange = [name for name in plan.acceptance.gates if name not in known] if plan.acceptance.gates != "all" else []
@@ -64,7 +69,7 @@ def settle(world: World, plan: BackfillPlan, target: Target) -> tuple[BackfillPl
         raise UsageError(
             f"There is no gate {strange[0]}.", expected=f"all, or some of {', '.join(known)}", remedy="Correct acceptance.gates."
         )
-    return msgspec.structs.replace(plan, since=rfc3339(grid.since), until=rfc3339(grid.until)), grid
+    return plan, grid
 
 
 def estimate(world: World, plan: BackfillPlan, target: Target) -> Estimate:
@@ -134,11 +139,17 @@ def resume(world: World, row: BackfillRow, by: str, *, put: bool = True) -> Back
     """Hand out what failed or never came back, then the rest; what is done stays done."""
     if row.state == "cancelled":
         raise UsageError(f"Backfill {row.backfill_id} was cancelled.", expected="one that is not over", remedy=f"`kfm backfill start {row.name}` begins anew.")  # fmt: skip
+    if world.registry(row.dataset_id) is None:
+        raise UsageError(
+            f"{row.dataset_id} is not in the registry any more.",
+            expected="the entry it began with",
+            remedy=f"Put data/registry/{row.dataset_id}.yml back, or `kfm backfill cancel {row.backfill_id}`.",
+        )
 
     def again(tx: Any) -> BackfillRow:
-        now = tx.backfill.lock(row.backfill_id)
-        if now.state == "done":
-            return row
+        now: BackfillRow = tx.backfill.lock(row.backfill_id)
+        if now.state == "done" and tx.backfill.failed_from(now.backfill_id, 0) is None:
+            return now
         tx.backfill.follow_ledger(now)
         now = msgspec.structs.replace(now, state="running", reason="", retry_n=0, ended_at=None, began_ms=tx.backfill.now_ms())
         for first, amount, job_id in tx.backfill.outs(now.backfill_id) if put else ():
@@ -335,7 +346,17 @@ def _bases(row: BackfillRow, plan: BackfillPlan, targets: Targets) -> tuple[dict
             expected="the registry entry and connector it began with",
             remedy=f"`kfm backfill cancel {row.backfill_id}`, then `kfm backfill start {row.name}` begins anew.",
         )
-    return {target.partition: target for target in found}, grid_of(plan, found[0].entry)
+    bases, grid = {target.partition: target for target in found}, grid_of(plan)
+    gone = [name for name in grid.partitions if name not in bases]
+    if gone or grid.total != row.total or not plan.partitioning.time_zone:
+        raise UsageError(
+            f"{row.dataset_id} has no partition {gone[0]} any more."
+            if gone
+            else f"The plan of {row.backfill_id} is not the one it began with.",
+            expected=f"the {row.total:,} partitions it began with",
+            remedy=f"Put it back, or `kfm backfill cancel {row.backfill_id}`, then `kfm backfill start {row.name}` begins anew.",
+        )
+    return bases, grid
 
 
 def _part(world: World, row: BackfillRow, plan: BackfillPlan, bases: dict[str, Target], at: tuple[str, str], wait_s: float) -> Outcome:
@@ -386,10 +407,10 @@ def _flush(world: World, row: BackfillRow, parts: list[PartRow], bases: dict[str
     def keep(tx: Any) -> BackfillRow:
         now = tx.backfill.lock(row.backfill_id)
         tx.backfill.put_parts(parts)
-        for _, win, partition in failed:
+        for part, win, partition in failed:
             job = tx.jobs.get(row.dataset_id, partition, win)
             if job is not None and job.state == "queued":
-                tx.jobs.cancel(job.job_id)
+                tx.jobs.note(tx.jobs.cancel(job.job_id), "failed", part.reason)
         now = msgspec.structs.replace(now, touched_ms=tx.backfill.now_ms())
         plan, count = now.read_plan(), tx.backfill.failed_since(row.backfill_id, now.began_ms)
         if failed and now.state == "running" and count >= plan.stop_after and count > plan.acceptance.max_failed * now.total:
@@ -413,18 +434,33 @@ def assemble(world: World, backfill_id: str, targets: Targets) -> tuple[Backfill
     patience = _Patience(WAIT_S, row.dataset_id)
     while (before := _promote_pending(world, target, patience)) is not None:  # an earlier attempt got that far
         _check(before)
-    lost, run_ids = world.store.transaction(lambda tx: (tx.backfill.follow_ledger(row), tx.backfill.staged(backfill_id)))
     outcome: Outcome | None = None
-    if run_ids and not lost:
-        from kfm.staged import assemble_staged
+    while run_ids := world.store.transaction(lambda tx: _ready(tx, row)):
+        from kfm.staged import GONE, assemble_staged
 
         outcome = drive(assemble_staged(world, target, backfill_id, run_ids), patience)
+        if outcome is not None and outcome.reason == GONE:
+            continue
         if outcome is not None and not outcome.exit_code:
             outcome = _promote_pending(world, target, patience) or outcome
         _check(outcome)
+        break
     found = _conclude(world, row, outcome)
     _tidy(world, row.dataset_id)
     return found, outcome
+
+
+def _ready(tx: Any, row: BackfillRow) -> list[str]:
+    """The runs whose parts are to become a version now; none while more are missing than the plan accepts at the end."""
+    tx.backfill.follow_ledger(row)
+    too_many = row.state != "running" and _lacks(tx, row)
+    return [] if too_many else tx.backfill.staged(row.backfill_id)
+
+
+def _lacks(tx: Any, row: BackfillRow) -> bool:
+    """Whether more partitions failed than the plan accepts."""
+    failed: int = tx.backfill.failed_since(row.backfill_id, 0)
+    return failed > row.read_plan().acceptance.max_failed * row.total
 
 
 def _check(outcome: Outcome | None) -> None:
@@ -443,12 +479,11 @@ def _conclude(world: World, row: BackfillRow, outcome: Outcome | None) -> Backfi
         now: BackfillRow = tx.backfill.lock(row.backfill_id)
         tx.backfill.follow_ledger(now)
         made = _made(tx, now, outcome)
-        lost = tx.backfill.failed_since(now.backfill_id, 0) > now.read_plan().acceptance.max_failed * now.total
         state = "denied" if code == 3 else "waiting" if code == 7 else now.state
         if state == "assembling":
-            state = "incomplete" if lost else "done"
+            state = "incomplete" if _lacks(tx, now) else "done"
         ended = rfc3339(world.clock.now()) if state == "done" else None
-        reason = outcome.reason if outcome is not None and code else "parts were overtaken" if state == "incomplete" else ""
+        reason = outcome.reason if outcome is not None and code else "parts were overtaken or damaged" if state == "incomplete" else ""
         return tx.backfill.save(now, state=state, reason=reason, ended_at=ended, **made)  # type: ignore[no-any-return]
 
     found: BackfillRow = world.store.transaction(end)
@@ -487,14 +522,17 @@ def work_here(
             tx.backfill.put(row)
         return span
 
+    idle = False  # whether the last assemble changed nothing
     with world.warm():
         while True:
             row: BackfillRow = world.store.read(lambda tx: tx.backfill.get(backfill_id))
-            if row.state == "assembling" or world.store.read(lambda tx, row=row: _due(tx, row, row.read_plan())):
+            if row.state == "assembling" or (not idle and world.store.read(lambda tx, row=row: _due(tx, row, row.read_plan()))):
                 row, outcome = assemble(world, backfill_id, targets)
                 if row.state != "running":
                     return row, outcome
+                idle = outcome is None or outcome.state == "NOOP"
                 continue
+            idle = False
             span = world.store.transaction(mine) if row.state == "running" else None
             if span is None:
                 return row, None
@@ -504,8 +542,10 @@ def work_here(
 # ---- telling ---------------------------------------------------------------------------------------------------------
 def status(world: World, row: BackfillRow) -> Status:
     """Counts, grid, rate and what fails, from one walk over an index."""
-    plan, entry = row.read_plan(), world.registry(row.dataset_id)
-    grid = grid_of(plan, entry) if entry is not None else None
+    plan = row.read_plan()
+    grid = grid_of(plan)
+    if row.state not in ("running", "assembling"):  # those who work it follow the ledger themselves
+        world.store.transaction(lambda tx: tx.backfill.follow_ledger(row))
     size = max(1, -(-row.total // BUCKETS))
 
     def look(tx: Any) -> tuple[Any, ...]:
@@ -538,15 +578,15 @@ def status(world: World, row: BackfillRow) -> Status:
     shown = [
         Bucket(since=grid.at(b * size)[0].partition("/")[0], partitions=min(size, row.total - b * size), counts=buckets.get(b, {}))
         for b in range(-(-row.total // size))
-    ] if grid is not None else []  # fmt: skip
+    ]
     return Status(
         backfill_id=row.backfill_id, name=row.name, dataset_id=row.dataset_id, state=row.state, reason=row.reason, since=plan.since, until=plan.until,
         total=row.total, counts=counts, missing=row.total - sum(counts.values()), handed_out=sum(amount for _, amount, _ in outs),
         lost=sum(job is None or job.state == "ended" for job in jobs), per_second=round(rate, 3),
         eta_seconds=int(left / rate) if rate and row.state == "running" else None, version_id=row.version_id, generation=row.generation,
         run_id=row.run_id, grid=shown, failing=[{"n": p.n, "window": grid.at(p.n)[0], "partition": grid.at(p.n)[1], "run_id": p.run_id,
-        "attempts": p.attempts, "reason": p.reason} for p in failing] if grid is not None else [], idle_seconds=max(0, now - row.touched_ms) // 1000,
-        next=next_command(row),
+        "attempts": p.attempts, "reason": p.reason} for p in failing], idle_seconds=max(0, now - row.touched_ms) // 1000,
+        next=f"kfm backfill resume {row.name}" if row.state == "done" and counts.get("FAILED") else next_command(row),
     )  # fmt: skip
 
 
@@ -581,9 +621,7 @@ def _audit(world: World, row: BackfillRow, event: str, **facts: Any) -> None:
 def _summarise(world: World, row: BackfillRow) -> None:
     """The receipt of the whole: counts and digests. The digest of the parts names no run, so it is the same wherever it is done."""
     plan = row.read_plan()
-    entry = world.registry(row.dataset_id)
-    assert entry is not None
-    grid, counts, hashed = grid_of(plan, entry), dict[str, int](), hashlib.sha256()
+    grid, counts, hashed = grid_of(plan), dict[str, int](), hashlib.sha256()
     for part in world.store.read(lambda tx: tx.backfill.parts(row.backfill_id)):
         counts[part["state"]] = counts.get(part["state"], 0) + 1
         content = part["part"] or part["input_hash"] or ""

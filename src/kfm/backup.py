@@ -26,11 +26,6 @@ __all__ = ["Manifest", "check_backup", "make_backup", "restore_backup"]
 MANIFEST, STORE, FILES = "BACKUP.json", "store.sqlite", "workspace"
 _PASSING = {".tmp", "__pycache__", ".git", ".venv"}  # folders nobody restores
 _MACHINE = ("locks/", "bells/", "turnstile.lock", "reindex.lock")  # below ledger/: of living processes only
-# What reindex makes from evidence; every other table is coordination state that only a backup has.
-_DERIVED = {
-    "ledger", "journal", "journal_head", "plan", "generation", "outbox", "lineage", "lineage_edge", "head_key", "source_state", "noop",
-    "proposal", "lease", "meta", "sqlite_sequence",
-}  # fmt: skip
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -266,7 +261,6 @@ def restore_backup(folder: Path, target: Path) -> dict[str, Any]:
     behind = _is_behind(workspace)
     if behind and found.keys:
         reindex_workspace(workspace, [])
-        _carry_over(folder / STORE, workspace.store_file)
     with open_world(workspace) as world:
         world.store.transaction(lambda tx: tx.jobs.reap())
         epoch = int(world.store.epoch)
@@ -313,17 +307,3 @@ def _is_behind(workspace: Workspace) -> bool:
                     return True
                 number += 1
     return False
-
-
-def _carry_over(old: Path, new: Path) -> None:
-    """Jobs, pools, schedules and checkpoints into a store that was rebuilt from evidence."""
-    with closing(sqlite3.connect(new, isolation_level=None)) as db:
-        db.execute("attach ? as old", (f"{old}",))
-        tables = {row[0] for row in db.execute("select name from old.sqlite_master where type = 'table'")}
-        mine = {row[0] for row in db.execute("select name from main.sqlite_master where type = 'table'")}
-        db.execute("begin immediate")
-        for table in sorted((tables & mine) - _DERIVED):
-            columns = ", ".join(row[1] for row in db.execute(f"pragma old.table_info({table})"))
-            db.execute(f"delete from main.{table}")
-            db.execute(f"insert into main.{table} ({columns}) select {columns} from old.{table}")
-        db.execute("commit")

@@ -1,6 +1,7 @@
 """reindex: the store rebuilt from the evidence files, in a new epoch that no process of the old one can write into."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from kfm.release import candidate_of
 from kfm.runfiles import Packed, load_packs, read_run_file, run_ids, started_at
 from kfm.world import World
 
-__all__ = ["datasets_with_evidence", "known_epoch", "ledger_row", "rebuild", "void_all"]
+__all__ = ["datasets_with_evidence", "follow_ledger", "known_epoch", "ledger_row", "rebuild", "recall_switches", "told", "void_all"]
 
 
 def datasets_with_evidence(world: World) -> list[str]:
@@ -224,3 +225,44 @@ def _head_keys(world: World, dataset_id: str, head: Generation) -> None:
     for row in reversed([r for r in rows if r.state == "COMMITTED" and r.version_id == head.version_id and not is_assembly(r)]):
         key = head_key_of(row, max([row.timestamp, *(n.timestamp for n in noops)]))
         world.store.transaction(lambda tx, key=key: tx.index.put_head_key(key))
+
+
+# ---- what no evidence tells --------------------------------------------------------------------------------------------
+class Turn(msgspec.Struct, frozen=True):
+    """A line of `switches.jsonl`."""
+
+    at: str
+    name: str
+    state: str
+    by: str
+    reason: str
+
+
+def recall_switches(store: Any, ledger: Path, damaged: list[str]) -> int:
+    """Turn off what the record of switches says last to be off: a lost store turns nothing on. How many are."""
+    file, last = ledger / "switches.jsonl", dict[str, Turn]()
+    for line in file.read_bytes().splitlines() if file.is_file() else ():
+        try:
+            turn = msgspec.json.decode(line, type=Turn)
+            last[turn.name] = turn
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            damaged.append(f"{ledger.name}/{file.name}")
+    off = [turn for turn in last.values() if turn.state == "off"]
+
+    def put(tx: Any) -> None:
+        for turn in off:
+            tx.jobs._do("switch_off", name=turn.name, reason=turn.reason, by_whom=turn.by, at=turn.at)
+
+    store.transaction(put)
+    return len(off)
+
+
+def follow_ledger(tx: Any) -> None:
+    """Parts that were staged are closed now: their backfills make them again when they are resumed."""
+    for row in tx.backfill.listing(-1):
+        tx.backfill.follow_ledger(row)
+
+
+def told(carried: bool, off: int) -> str:
+    """What became of the tables that no evidence speaks of."""
+    return "carried over" if carried else f"lost: jobs, pools, schedules, backfills; switches: {off} off, as ledger/switches.jsonl says"

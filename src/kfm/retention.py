@@ -14,6 +14,7 @@ from kfm.catalog.base import rendered
 from kfm.clock import rfc3339
 from kfm.errors import Fenced, UsageError
 from kfm.model.ledger import Generation, LedgerRow
+from kfm.model.staged import is_assembly, pins_path
 from kfm.model.window import seconds
 from kfm.projection import project
 from kfm.quarantine import Desk, runs_with_quarantine
@@ -150,12 +151,24 @@ class _Marks:
         keep = entry.retention if entry is not None else None
         self.cutoff = world.clock.now() - dt.timedelta(seconds=seconds(keep)) if keep is not None else None  # None: for ever
         self.why = f"not official for {keep}"
+        self.cancelled = self._cancelled()
         self.decided = self._decided() if self.cutoff is not None else set()
         self.versions = self._versions()
         self.runs = {row.run_id: row for row in self.rows if self._is_kept(row)}
 
     def _is_old(self, moment: dt.datetime | None) -> bool:
         return self.cutoff is not None and moment is not None and moment < self.cutoff
+
+    def _cancelled(self) -> set[str]:
+        """Backfills whose parts wait for nothing any more."""
+        assembling = {row.backfill for row in self.rows if row.ended_at is None}
+        waiting = {row.backfill for row in self.rows if row.state == "STAGED"} - assembling
+        found = {name: self.world.store.read(lambda tx, name=name: tx.backfill.get(name)) for name in waiting}
+        return {name for name, row in found.items() if row is not None and row.state == "cancelled"}
+
+    def _is_open(self, row: LedgerRow) -> bool:
+        """Whether somebody goes on with this run: it has not ended, or its part waits to be assembled."""
+        return row.ended_at is None or (row.state == "STAGED" and row.backfill not in self.cancelled)
 
     def _versions(self) -> set[str]:
         """The head, what a rollback goes back to, what was official within retention, what is worked on, what is held."""
@@ -168,7 +181,7 @@ class _Marks:
             if not self._is_old(self._since(after)):
                 kept.add(generation.version_id)
         for row in self.rows:
-            if row.ended_at is None:
+            if self._is_open(row):
                 kept |= {row.base_version, row.version_id}
         return {v for v in kept if v is not None}
 
@@ -190,7 +203,7 @@ class _Marks:
 
     def _is_kept(self, row: LedgerRow) -> bool:
         ended = dt.datetime.fromisoformat(row.ended_at) if row.ended_at is not None else None
-        if ended is None or not self._is_old(ended) or row.version_id in self.versions:
+        if self._is_open(row) or not self._is_old(ended) or row.version_id in self.versions:
             return True
         folder = f"work/{self.id}/quarantine/{row.run_id}"
         return row.run_id not in self.decided and any(True for _ in self.world.data.names(folder))
@@ -203,9 +216,10 @@ class _Marks:
         return raw
 
     def _parts(self) -> set[str]:
-        texts = [self._journal(row) or b"" for row in self.runs.values() if row.ended_at is None]
+        texts = [self._journal(row) or b"" for row in self.runs.values() if self._is_open(row)]
         files = [f"work/{self.id}/proposals/{run_id}/candidate.json" for run_id in self.runs]
         files += [f"work/{self.id}/precise/{version}.json" for version in self.versions]
+        files += [pins_path(self.id, str(row.part)) for row in self.runs.values() if row.ended_at is None and is_assembly(row)]
         texts += [self.world.data.read(path) for path in files if self.world.data.exists(path)]
         named = {match.decode() for text in texts for match in _PART.findall(text)}
         digests = {match.decode()[:32] for text in texts for match in re.findall(rb"sha256:([0-9a-f]{64})", text)}
@@ -215,8 +229,8 @@ class _Marks:
         """None: a run that is needed does not say what it captured, so all of them are."""
         found: set[str] = set()
         for row in self.runs.values():
-            raw = self._journal(row) if self.cutoff is not None or row.ended_at is None else b""  # for ever: whole ones stay anyway
-            if raw is None and (row.ended_at is None or row.version_id in self.versions):
+            raw = self._journal(row) if self.cutoff is not None or self._is_open(row) else b""  # for ever: whole ones stay anyway
+            if raw is None and (self._is_open(row) or row.version_id in self.versions):
                 return None
             found |= {match.decode() for match in _CAPTURE.findall(raw or b"")}
         return found

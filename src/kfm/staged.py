@@ -27,15 +27,18 @@ from kfm.runfiles import read_run_file
 from kfm.update import Steps, Update, guarded, part_folder
 from kfm.wal import Wal, fold
 from kfm.world import Target, World, specify
-from kfm.zones.base import room
+from kfm.zones.base import hash_file, room
 
-__all__ = ["assemble_staged"]
+__all__ = ["GONE", "assemble_staged"]
+
+GONE = "some of its parts were overtaken, or are damaged"
 
 
 def assemble_staged(world: World, target: Target, backfill: str, run_ids: Sequence[str] = ()) -> Steps:
     """One version from the parts of `backfill` that are STAGED: those of `run_ids`, or all of them; promote it like any proposal.
 
-    `target` is any target of the dataset. The parts stay STAGED whatever happens, until the run is COMMITTED and they with it.
+    `target` is any target of the dataset. The parts stay STAGED whatever happens, until the run is COMMITTED and they with it. What is
+    overtaken or damaged is closed; of `run_ids` it then makes nothing (NOOP, `GONE`): whoever asked decides whether the others suffice.
     """
     whole = replace(target, partition="", win="", staged="", again=None, trigger=ASSEMBLE)
     whole = specify(whole, world.policy_digest)
@@ -85,8 +88,15 @@ class _Assembly(Update):
         while True:
             rows: list[LedgerRow] = self.world.store.read(lambda tx: tx.runs.staged_for(self.target.dataset_id, self.backfill))
             rows = [r for r in rows if not self.run_ids or r.run_id in self.run_ids]
+            if len(rows) < len(self.run_ids):
+                self.release()
+                return self.outcome("NOOP", GONE)
             self._check(rows)
-            payloads = [_payload_of(self.world, r) for r in rows]
+            payloads, bad = self._read(rows)
+            if bad:
+                self._set_aside(bad)
+                yield "damaged parts closed"
+                continue
             pins, raw = _pins(self.target.dataset_id, self.backfill, rows, payloads)
             if rows:
                 self.world.data.create(pins_path(self.target.dataset_id, ids.digest(raw)), raw)
@@ -128,10 +138,48 @@ class _Assembly(Update):
                 remedy="`kfm backfill resume` makes such parts again.",
             )
 
+    def _read(self, rows: Sequence[LedgerRow]) -> tuple[list[dict[str, Any]], list[tuple[LedgerRow, str]]]:
+        """What the journals say of the parts; and those whose journal or bytes are not what the ledger says, with the path."""
+        payloads, bad = [], []
+        for row in rows:
+            try:
+                payloads.append(found := _payload_of(self.world, row))
+            except IntegrityError:
+                bad.append((row, ""))
+                continue
+            files = {f"{part_folder(row.dataset_id, found['part'])}/{found['artifact']}": found["part"]}
+            files |= {made["from"]: made["digest"] for made in found.get("companions", {}).values()}
+            bad += [(row, path) for path, digest in files.items() if getattr(self.world.data.stat(path), "digest", "") != digest]
+        return payloads, bad
+
+    def _set_aside(self, bad: Sequence[tuple[LedgerRow, str]]) -> None:
+        """Close damaged parts, and what may be assembling them; their bytes make room for those of another try."""
+        world, name = self.world, self.target.dataset_id
+
+        def close(tx: Any) -> None:
+            tx.leases.check(self.token)
+            staged = tx.runs.staged_ids(name, self.backfill)
+            rows = {row.run_id: row for row, _ in bad if row.run_id in staged}
+            mine = [r for r in tx.runs.open_runs(name) if is_assembly(r) and r.backfill == self.backfill and r.intent is None]
+            close_runs(tx, world, [*rows.values(), *mine], "a part is missing or damaged")
+
+        for row, path in bad:
+            self._make_room(path, row.run_id)
+        world.store.transaction(close)
+
+    def _make_room(self, path: str, run_id: str) -> None:
+        """Set aside what lies under a name that is a digest it does not have."""
+        world = self.world
+        if path and world.data.exists(path):
+            found = world.data.read(path)
+            world.root.create(f"ledger/quarantine/{run_id}-{path.split('/')[-2][:8]}-{path.rsplit('/', 1)[-1]}", found)
+            world.data.remove(path)
+        self.log.say("part.damaged", stage="idempotency", level="warning", damaged_run=run_id, path=path, kept="ledger/quarantine")
+
     def _decide_parts(self, rows: Sequence[LedgerRow], pins: Pins, digest: str) -> Decision:
         captured = _captured(rows)
         toolchain, run_id = self.world.toolchain_digest(), self.world.new_run_id()
-        plan = _plan(self.target, pins_path(self.target.dataset_id, digest), digest)
+        plan = _plan(self.target, captured.input_hash)
         decision: Decision = self.world.store.transaction(lambda tx: self._claim(tx, rows, captured, plan, digest, toolchain, run_id))
         self.forced = decision.forced
         return decision
@@ -147,7 +195,7 @@ class _Assembly(Update):
             if row.intent is not None:
                 return Decision(kind="settle", row=row)
         head = world.channel(target.dataset_id).head(tx)  # inside the transaction, after the look for open intents
-        if not {r.run_id for r in rows} <= tx.runs.staged_ids(target.dataset_id, self.backfill) or self._leave_out(tx, rows, head):
+        if not {r.run_id for r in rows} <= tx.runs.staged_ids(target.dataset_id, self.backfill) or self._leave_out(tx, rows, head, mine):
             return Decision(kind="look_again")
         same = [r for r in mine if (r.input_hash, r.spec_hash, r.pinned) == (captured.input_hash, target.spec_hash, head.generation)]
         forced = max((r.forced for r in rows), default=0)
@@ -171,15 +219,22 @@ class _Assembly(Update):
         wal = self._pinned(tx, row, plan, head, len(rows))
         return Decision(kind="new", row=row, wal=wal, head=head, forced=forced)
 
-    def _leave_out(self, tx: Any, rows: Sequence[LedgerRow], head: Generation) -> bool:
-        """Close the parts whose content was rolled back or withdrawn meanwhile; a forced part undoes a rollback, never a withdrawal."""
+    def _leave_out(self, tx: Any, rows: Sequence[LedgerRow], head: Generation, mine: Sequence[LedgerRow]) -> bool:
+        """Close the parts whose content was rolled back or withdrawn meanwhile, or is older than what is official; and their assembly.
+
+        A forced part undoes a rollback, never a withdrawal.
+        """
         gone = []
         for row in rows:
             out = kept_out(head, row.partition, row.win, row.input_hash, row.transform_hash)
             if out is not None and not (row.forced and out[0] == "held"):
                 gone.append(row)
         close_runs(tx, self.world, gone, "what it holds was rolled back or withdrawn")
-        return bool(gone)
+        later = tx.backfill.later(self.target.dataset_id, self.backfill, min((r.base_generation for r in rows), default=0))
+        old = [r for r in rows if r not in gone and any(_overtakes(run, r) for run in later)]
+        close_runs(tx, self.world, old, "a later run of a window that overlaps its own is official")
+        close_runs(tx, self.world, list(mine) if gone or old else [], "one of its parts was closed")
+        return bool(gone or old)
 
     def _nothing(self, tx: Any, waiting: LedgerRow | None) -> Decision:
         tx.leases.release(self.token)
@@ -199,7 +254,8 @@ class _Assembly(Update):
         wal.make(
             "PLAN", "plan", "DONE", {"plan": msgspec.to_builtins(plan), "plan_hash": hashed, "base_generation": head.generation, **told}
         )
-        pin = {"base_generation": head.generation, "base_version": head.version_id, "part": row.part, "parts": plan.inputs[0].uri}
+        pin = {"base_generation": head.generation, "base_version": head.version_id, "part": row.part}
+        pin["parts"] = pins_path(row.dataset_id, str(row.part))
         wal.make("PLAN", "pin", "DONE", {**pin, "count": count, "proposal": tx.index.new_proposal(row.run_id)})
         wal.make("EXECUTE", "transform", "IN_PROGRESS", {})
         tx.runs.append(wal.take_riding())
@@ -248,6 +304,10 @@ class _Assembly(Update):
             with self.world.data.scratch() as scratch:
                 merged = self._merged(base, pins, results, scratch)
                 table = scratch / "merged" / self.target.artifact
+                digest = hash_file(table).digest
+                path = f"{part_folder(pins.dataset_id, digest)}/{table.name}"
+                if self.world.data.exists(path) and getattr(self.world.data.stat(path), "digest", "") != digest:
+                    self._make_room(path, self.wal.run.run_id if self.wal else "")
                 stored = store_table(self.world, self, pins.dataset_id, table, seal=False, scratch=scratch, rows=merged.rows)
             dropped = {k: books.dropped.get(k, 0) + merged.books.dropped.get(k, 0) for k in {**books.dropped, **merged.books.dropped}}
             written, unchanged = merged.books.written, merged.books.unchanged
@@ -295,6 +355,15 @@ class _Assembly(Update):
             artifact=self.target.artifact,
         )  # fmt: skip
         return msgspec.structs.replace(world.merge(job, room(scratch, "merged"), None), steps=())
+
+
+def _overtakes(run: tuple[str, str, int], part: LedgerRow) -> bool:
+    """Whether a run (partition, window, its generation) that became official after `part` was captured speaks of the same time."""
+    partition, win, generation = run
+    if partition != part.partition or generation <= part.base_generation:
+        return False
+    (begin, end), (since, until) = (_window(text.replace("Z", "")) for text in (win, part.win))  # without Z fractions sort rightly
+    return not win or not part.win or (begin < until and since < end)
 
 
 def _window(text: str) -> tuple[str, str]:
@@ -370,7 +439,8 @@ def _captured(rows: Sequence[LedgerRow]) -> Captured:
     )  # fmt: skip
 
 
-def _plan(target: Target, path: str, digest: str) -> Plan:
+def _plan(target: Target, input_hash: str) -> Plan:
+    """Names what the parts hold, not the list of them: that tells who made them, and a repeat has other run ids."""
     steps = (
         Step(id="transform", phase="EXECUTE", effect="keyed", targets=(f"work/{target.dataset_id}/parts",)),
         Step(id="assemble", phase="EXECUTE", effect="keyed", needs=("transform",), targets=(f"work/{target.dataset_id}/proposals",)),
@@ -384,6 +454,6 @@ def _plan(target: Target, path: str, digest: str) -> Plan:
         updater_id=target.updater_id,
         updater_version=target.pipeline_version,
         spec_hash=target.spec_hash,
-        inputs=(SourceRef(uri=path, content_hash=digest, source_id="parts"),),
+        inputs=(SourceRef(uri="parts", content_hash=input_hash, source_id="parts"),),
         steps=steps,
     )

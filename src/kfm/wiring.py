@@ -24,7 +24,7 @@ from kfm.publisher.base import Publisher
 from kfm.publisher.local import LocalPublisher
 from kfm.publisher.noop import NoopPublisher
 from kfm.store.base import Store
-from kfm.store.sqlite import SqliteStore, copy_files, standing_still
+from kfm.store.sqlite import SqliteStore, carry_over, copy_files, standing_still
 from kfm.upstreams import Routed, replayed
 from kfm.workspace import Workspace
 from kfm.world import World
@@ -143,7 +143,7 @@ def _private(workspace: Path) -> dict[str, str]:
     return {str(workspace): "<workspace>", str(Path.home()): "~"} if str(Path.home()) != "/" else {str(workspace): "<workspace>"}
 
 
-def _on_server(url: str, clock: Clock, *, create: bool = True, repair: bool = False) -> "PostgresStore":
+def _on_server(workspace: Workspace, url: str, clock: Clock, *, repair: bool = False) -> "PostgresStore":
     try:
         from kfm.store.postgres import PostgresStore
     except ImportError as error:
@@ -152,13 +152,15 @@ def _on_server(url: str, clock: Clock, *, create: bool = True, repair: bool = Fa
             expected="the extra `postgres`",
             remedy="pip install 'kfm[postgres]'",
         ) from error
-    return PostgresStore(url, clock, create=create, repair=repair)
+    return PostgresStore(url, clock, create=not workspace.has_evidence(), repair=repair, workspace=workspace.identity())
 
 
 def open_store(workspace: Workspace, clock: Clock) -> "SqliteStore | PostgresStore":
     """The store; a missing or emptied one beside evidence is a loss to be mended, never an empty beginning."""
     if (url := workspace.server) is not None:
-        return _on_server(url, clock, create=not workspace.has_evidence())
+        with suppress(OSError):  # who may only read here writes no records there either
+            workspace.ledger.mkdir(parents=True, exist_ok=True)
+        return _on_server(workspace, url, clock)
     file = workspace.store_file
     if (not file.exists() or not file.stat().st_size) and workspace.has_evidence():
         raise IntegrityError(
@@ -175,7 +177,7 @@ def _store_copy(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore]:
     temp = Path(tempfile.mkdtemp(prefix="kfm-store-"))
     try:
         if (url := workspace.server) is not None:
-            with closing(_on_server(url, clock, create=not workspace.has_evidence())) as kept:
+            with closing(_on_server(workspace, url, clock)) as kept:
                 kept.copy_to(temp / "store.sqlite")
         elif workspace.store_file.exists():
             copy_files(workspace.store_file, temp / "store.sqlite")
@@ -305,8 +307,11 @@ def _local(zone: Any) -> LocalZone:
     return found
 
 
-def reindex_workspace(workspace: Workspace, damaged: list[str]) -> dict[str, int]:
-    """Void every channel's next number, fill a new store beside the old one, then swap them. One at a time."""
+def reindex_workspace(workspace: Workspace, damaged: list[str]) -> dict[str, Any]:
+    """Void every channel's next number, fill a new store beside the old one, then swap them. One at a time.
+
+    What no evidence tells (jobs, switches, schedules, backfills) is carried over, when the old store can be read.
+    """
     workspace.ledger.mkdir(parents=True, exist_ok=True)
     lock = os.open(workspace.ledger / "reindex.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -316,8 +321,8 @@ def reindex_workspace(workspace: Workspace, damaged: list[str]) -> dict[str, int
         os.close(lock)
 
 
-def _reindex(workspace: Workspace, damaged: list[str]) -> dict[str, int]:
-    from kfm.reindex import datasets_with_evidence, known_epoch, rebuild, void_all
+def _reindex(workspace: Workspace, damaged: list[str]) -> dict[str, Any]:
+    from kfm.reindex import datasets_with_evidence, follow_ledger, known_epoch, rebuild, recall_switches, told, void_all
 
     clock = SystemClock()
     target = workspace.store_file
@@ -332,12 +337,16 @@ def _reindex(workspace: Workspace, damaged: list[str]) -> dict[str, int]:
         store = SqliteStore(building, clock)
         world.store = store
         counts = rebuild(world, names, epoch, damaged)
+        off = recall_switches(store, workspace.ledger, damaged)
         store.settle()
         with standing_still(target):
+            carried = carry_over(target, building)
             _set_aside(target, target.parent / "quarantine" / f"store-{ids.new_run_id()}")
             os.replace(building, target)
             fsync_dir(target.parent)
-        return {"datasets": len(names), **counts, "epoch": epoch}
+        with closing(SqliteStore(target, clock)) as store:
+            store.transaction(follow_ledger)
+        return {"datasets": len(names), **counts, "epoch": epoch, "coordination": told(carried, off)}
     finally:
         for leftover in building.parent.glob(building.name + "*"):
             leftover.unlink()
@@ -345,14 +354,14 @@ def _reindex(workspace: Workspace, damaged: list[str]) -> dict[str, int]:
         root.close()
 
 
-def _reindex_server(workspace: Workspace, url: str, damaged: list[str]) -> dict[str, int]:
+def _reindex_server(workspace: Workspace, url: str, damaged: list[str]) -> dict[str, Any]:
     """The same in one transaction, while every other one waits; the old rows are kept in a file beside."""
-    from kfm.reindex import datasets_with_evidence, known_epoch, rebuild, void_all
+    from kfm.reindex import datasets_with_evidence, follow_ledger, known_epoch, rebuild, recall_switches, told, void_all
 
     clock = SystemClock()
     data, root = LocalZone(workspace.data), LocalZone(workspace.path)
     try:
-        with closing(_on_server(url, clock, repair=True)) as store:
+        with closing(_on_server(workspace, url, clock, repair=True)) as store:
             with suppress(KfmError):  # what is damaged cannot always be kept
                 store.copy_to(workspace.ledger / "quarantine" / f"store-{ids.new_run_id()}" / "idempotency.sqlite")
             world = _bare_world(workspace, data, root, clock)
@@ -360,9 +369,12 @@ def _reindex_server(workspace: Workspace, url: str, damaged: list[str]) -> dict[
                 names = datasets_with_evidence(world)
                 epoch = 1 + max(known_epoch(world, names), store.epoch)
                 void_all(world, names, epoch)
-                inside.clear()
+                carried = inside.clear()
+                off = 0 if carried else recall_switches(inside, workspace.ledger, damaged)
                 world.store = inside
-                return {"datasets": len(names), **rebuild(world, names, epoch, damaged), "epoch": epoch}
+                counts = rebuild(world, names, epoch, damaged)
+                inside.transaction(follow_ledger)
+                return {"datasets": len(names), **counts, "epoch": epoch, "coordination": told(carried, off)}
     finally:
         data.close()
         root.close()

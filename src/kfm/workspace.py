@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kfm import config
-from kfm.errors import UsageError
+from kfm.errors import StepFailed, UsageError
 from kfm.masking import keep_secret
 from kfm.model import ids
 from kfm.model.dataset import DatasetEntry, WorkspaceConfig
@@ -81,6 +81,19 @@ class Workspace:
     def keys(self) -> Path:
         """The folder of what signs and seals here."""
         return self.path / "keys"
+
+    def identity(self) -> str:
+        """What tells this workspace from others: made once, in the data zone, so that every machine and every backup has the same."""
+        file = self.data / "workspace.id"
+        if not file.exists():
+            zone = LocalZone(self.data)
+            try:
+                zone.create(file.name, f"{ids.new_run_id()}\n".encode())
+            except StepFailed:
+                return ""  # who may only read here does no work that could be another's
+            finally:
+                zone.close()
+        return file.read_text().strip()
 
     def zones(self) -> tuple[LocalZone, LocalZone]:
         """The data zones, and the folder that receipts and ledger lie in."""

@@ -175,6 +175,8 @@ def test_a_failing_partition_stops_no_other_and_a_resume_does_only_that_one(here
     assert [f["n"] for f in said["failing"]] == [1] and said["failing"][0]["reason"] and said["next"] == "kfm backfill resume history"
     assert not (here / "data" / "processed" / ID).exists(), "nothing is official while a partition is missing"
     text = kfm("backfill", "status", "history")
+    assert " 1 try  " in text.out
+    assert [j["outcome"] for j in kfm("jobs", "list", "--json").json["jobs"] if j["job_type"] == backfill.INGEST].count("failed") == 1
     assert "2026-01-02T00:00:00Z/2026-01-03T00:00:00Z" in text.out and "backfill resume history" in text.out
     with open_world(open_workspace(here)) as world:
         assert world.store.read(lambda tx: tx.jobs.waiting(ID)) == [], "no worker tries the failed one by itself"
@@ -221,6 +223,8 @@ def test_a_denied_version_leaves_the_parts_staged_and_they_are_judged_again(here
     assert said.code == 3 and said.json["backfill"]["state"] == "denied" and said.json["backfill"]["counts"] == {"STAGED": 4}
     assert told(here)["state"] == "denied" and told(here)["gates"]["licence"] == "deny"
     assert not (here / "data" / "processed" / ID).exists()
+    text = kfm("backfill", "status", "history").out
+    assert f"explain deny {ID}" in text and "backfill resume history" in text
     change_entry(here, ID, {"licence": "CC0-1.0"})
     (here / "inbox" / "levels.csv").unlink()  # nobody is asked again
     assert kfm("backfill", "resume", "history", "--inline").code == 0
@@ -269,6 +273,151 @@ def test_cancelling_changes_nothing_official_and_a_new_start_is_a_new_backfill(h
     assert not (here / "data" / "processed").exists() and told(here)["state"] == "cancelled"
     second = kfm("backfill", "start", "history", "--json").json["backfill"]
     assert second["backfill_id"] != first["backfill_id"]
+
+
+def test_a_cancelled_backfill_says_what_became_of_its_parts(here: Path, kfm: Kfm) -> None:
+    change_entry(here, ID, {"licence": None})
+    first = kfm("backfill", "start", "history", "--inline", "--json").json["backfill"]["backfill_id"]
+    change_entry(here, ID, {"licence": "CC0-1.0"})
+    assert "4 parts stay staged" in kfm("backfill", "cancel", "history", "--reason", "asked for").out
+    assert kfm("backfill", "start", "history", "--inline").code == 0
+    (status,) = kfm("backfill", "status", first, "--json").json["backfills"]
+    assert (status["state"], status["counts"]) == ("cancelled", {"FAILED": 4})
+
+
+def test_an_assemble_that_was_killed_then_cancelled_is_no_obstacle_to_a_new_start(
+    here: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("kfm.staged.propose", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        with contextlib.suppress(KeyboardInterrupt):
+            kfm("backfill", "start", "history", "--inline")
+    assert [r.state for r in ledger(here) if not r.win] == ["CLAIMED"]
+    assert kfm("backfill", "cancel", "history", "--reason", "the machine died").code == 0
+    said = kfm("backfill", "start", "history", "--inline", "--json")
+    assert said.code == 0 and said.json["backfill"]["counts"] == {"COMMITTED": 4}, said
+
+
+def test_partitions_that_come_and_go_in_the_registry_leave_a_backfill_as_it_began(tmp_path: Path) -> None:
+    ws = made(tmp_path / "ws", days=1)
+    entry = ws / "data" / "registry" / f"{ID}.yml"
+    entry.write_text(ENTRY.replace("levels.csv", "{partition}.csv").replace("merge: upsert", "merge: partition\npartitions: [b, c, d]"))
+    for name in "abc":
+        (ws / "inbox" / f"{name}.csv").write_text(lines(1))
+    assert main(["-w", str(ws), "backfill", "start", "history", "--inline"]) == 1, "d is not there yet"
+    (ws / "inbox" / "d.csv").write_text(lines(1))
+    change_entry(ws, ID, {"partitions": ["b", "c"]})
+    assert main(["-w", str(ws), "backfill", "resume", "history", "--inline"]) == 2, "d is gone from the registry"
+    change_entry(ws, ID, {"partitions": ["a", "b", "c", "d"]})
+    assert main(["-w", str(ws), "backfill", "resume", "history", "--inline"]) == 0
+    assert sorted(r.partition for r in ledger(ws) if r.win and r.state == "COMMITTED") == ["b", "c", "d"]
+
+
+def test_another_time_zone_in_the_registry_moves_no_window_of_a_backfill(here: Path, kfm: Kfm) -> None:
+    change_entry(here, ID, {"time_zone": "America/Chicago"})
+    days = ("2025-11-01", "2025-11-02", "2025-11-03", "2025-11-04")
+    (here / "inbox" / "levels.csv").write_text("site,day,level\n" + "".join(f"S0,{day},1\n" for day in days))
+    kfm("backfill", "start", ID, "--since", "2025-10-31", "--until", "2025-11-04")  # the clocks go back on the 2nd
+    change_entry(here, ID, {"time_zone": "UTC"})
+    assert kfm("backfill", "resume", ID, "--inline").code == 0
+    wins = sorted(r.win for r in ledger(here) if r.win)
+    assert [w[11:13] for w in wins] == ["05", "05", "05", "06"] and wins[-1].endswith("/2025-11-04T06:00:00Z")
+
+
+def test_a_dataset_that_is_gone_can_be_looked_at_and_cancelled_but_not_resumed(here: Path, kfm: Kfm) -> None:
+    kfm("backfill", "start", "history")
+    (here / "data" / "registry" / f"{ID}.yml").unlink()
+    said = kfm("backfill", "resume", "history")
+    assert said.code == 2 and "registry" in said.err
+    assert kfm("backfill", "status", "history").code == 0
+    assert kfm("backfill", "cancel", "history", "--reason", "it is gone").code == 0 and told(here)["state"] == "cancelled"
+
+
+def test_the_future_is_not_filled(kfm: Kfm) -> None:
+    said = kfm("backfill", "start", ID, "--since", "2026-01-01", "--until", "9999-12-31", "--window", "9999999w")
+    assert said.code == 2 and "not come yet" in said.err
+
+
+def test_what_failed_of_a_backfill_that_is_done_can_be_tried_again(here: Path, kfm: Kfm) -> None:
+    plan, source = here / "pipelines" / "orchestration" / "backfills" / "history.yml", here / "inbox" / "levels.csv"
+    plan.write_text(plan.read_text().replace("gates: all", "gates: all, max_failed: 0.5"))
+    source.write_text(lines(4) + "S0,2026-01-01,99.5\n")
+    said = kfm("backfill", "start", "history", "--inline", "--json").json["backfill"]
+    assert (said["state"], said["counts"], said["next"]) == ("done", {"COMMITTED": 3, "FAILED": 1}, "kfm backfill resume history")
+    source.write_text(lines(4))
+    again = kfm("backfill", "resume", "history", "--inline", "--json").json
+    assert again["status"] == "resumed" and again["backfill"]["counts"] == {"COMMITTED": 4} and told(here)["generation"] == 2
+
+
+def test_a_run_of_a_longer_window_wins_over_parts_that_are_older(here: Path, kfm: Kfm) -> None:
+    change_entry(here, ID, {"licence": None})
+    kfm("backfill", "start", "history", "--inline")
+    change_entry(here, ID, {"licence": "CC0-1.0"})
+    (here / "inbox" / "levels.csv").write_text(lines(4).replace("1.0\n", "99\n"))
+    assert kfm("run", ID, "--since", "2025-12-31", "--until", "2026-01-02").code == 0
+    said = kfm("backfill", "resume", "history", "--inline", "--json")
+    assert (said.code, said.json["backfill"]["counts"]) == (1, {"STAGED": 3, "FAILED": 1}), "only the part it overlaps"
+    assert kfm("backfill", "resume", "history", "--inline").code == 0
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(here / "data" / "processed" / ID / told(here)["version_id"] / f"{ID}.parquet").to_pylist()
+    assert len(table) == 8 and [r["level"] for r in table if (r["site"], str(r["day"])) == ("S0", "2026-01-01")] == [99]
+
+
+def test_a_lost_and_a_damaged_part_are_made_again(here: Path, kfm: Kfm) -> None:
+    change_entry(here, ID, {"licence": None})
+    kfm("backfill", "start", "history", "--inline")
+    change_entry(here, ID, {"licence": "CC0-1.0"})
+    files = {p.parent.name: p for p in (here / "data" / "work" / ID / "parts").glob(f"*/{ID}.parquet")}
+    damaged, lost, *_ = [files.pop(str(r.part)[7:39]) for r in ledger(here) if r.state == "STAGED"]
+    (merged,) = files.values()  # that of the denied run, which the next one makes again
+    for path in (damaged, merged):
+        path.chmod(0o644)
+        path.write_bytes(b"rust")
+    lost.unlink()
+    said = kfm("backfill", "resume", "history", "--inline", "--json")
+    assert (said.code, said.json["backfill"]["counts"]) == (1, {"STAGED": 2, "FAILED": 2}), said
+    assert not (here / "data" / "processed").exists(), "two of four are too few"
+    assert kfm("backfill", "resume", "history", "--inline").code == 0
+    assert [p.read_bytes() for p in (here / "ledger" / "quarantine").glob("*.parquet")] == [b"rust"] * 2
+    assert told(here)["counts"] == {"COMMITTED": 4}
+
+
+def _interrupted(*args: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_parts_that_became_official_are_not_assembled_for_ever_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ws = made(tmp_path / "ws", days=6, batch=2, more="assemble: every 2")
+    workspace = open_workspace(ws)
+    with open_world(workspace) as world:
+        row, _ = backfill.start(world, "history", _plan(ws), targets_of(workspace, ID)[0], "system", put=False)
+
+        def targets(name: str, **more: Any) -> Any:
+            return targets_of(workspace, name, **more)
+
+        backfill.work_batch(world, row.backfill_id, targets, 0, 2, put=False)
+        with monkeypatch.context() as patched:  # two are official, three staged, and neither is written down
+            patched.setattr("kfm.backfill.FLUSH_S", 1e9)
+            patched.setattr("kfm.backfill._conclude", _interrupted)
+            patched.setattr("kfm.backfill._go_on", _interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                backfill.assemble(world, row.backfill_id, targets)
+            with pytest.raises(KeyboardInterrupt):
+                backfill.work_batch(world, row.backfill_id, targets, 2, 3, put=False)
+        world.store.transaction(lambda tx: tx.backfill.follow_ledger(row))
+        assert backfill.status(world, row).counts == {"COMMITTED": 2}
+        real, calls = backfill.assemble, []
+
+        def idle(world: Any, name: str, targets: Any) -> Any:
+            now = world.store.read(lambda tx: tx.backfill.get(name))
+            calls.append(now.state)
+            assert len(calls) < 20, "it asks again and again"
+            return real(world, name, targets) if now.state == "assembling" else (now, None)
+
+        monkeypatch.setattr("kfm.backfill.assemble", idle)
+        found, _ = backfill.work_here(world, row.backfill_id, targets)
+    assert found.state == "done" and told(ws)["counts"] == {"COMMITTED": 6} and "running" in calls
 
 
 def test_only_so_many_jobs_are_put_ahead(tmp_path: Path) -> None:

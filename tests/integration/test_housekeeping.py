@@ -11,12 +11,15 @@ import pytest
 
 from kfm import backup
 from kfm.cli import main
+from kfm.config import change_entry
 from kfm.model.job import Request
 from kfm.retention import doomed, removed_versions
 from kfm.sample_upstream import SampleUpstream
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from tests.conftest import Said, tree
+from tests.integration.test_backfill import ID as LEVELS
+from tests.integration.test_backfill import ledger, made
 from tests.integration.test_faults import Started, _nothing_is_left_running, slow_connector, transforming, until  # noqa: F401 - the fixture acts here too
 from tests.jobs.test_gc import QUAKES, retain, revisions, versions
 from tests.services import schema_url, shared_server
@@ -144,6 +147,20 @@ def test_an_interrupted_run_keeps_its_capture_and_is_resumed_after_gc(kfm: Kfm, 
     assert {p.name for p in captures.iterdir()} == before and len(before) == 2
     sample.control(QUAKES, mode="503")
     assert kfm("resume").code == 0  # from its own capture: upstream is not asked
+
+
+def test_staged_parts_and_their_captures_stay_until_their_backfill_is_cancelled(tmp_path: Path) -> None:
+    ws = made(tmp_path / "ws")
+    change_entry(ws, LEVELS, {"licence": None, "retention": "0s"})
+    assert main(["-w", str(ws), "backfill", "start", "history", "--inline"]) == 3
+    parts, captures = ws / "data" / "work" / LEVELS / "parts", ws / "data" / "raw" / LEVELS / "captures"
+    waiting, before = {str(r.part)[7:39] for r in ledger(ws) if r.state == "STAGED"}, tree(captures)
+    assert main(["-w", str(ws), "gc", "--apply", "--grace", "0s"]) == 0
+    assert {p.name for p in parts.iterdir()} == waiting and len(waiting) == 4
+    assert tree(captures) == before != {}
+    assert main(["-w", str(ws), "backfill", "cancel", "history", "--reason", "asked for"]) == 0
+    assert main(["-w", str(ws), "gc", "--apply", "--grace", "0s"]) == 0
+    assert not list(parts.glob("*")) and not list(captures.glob("*"))
 
 
 def test_captures_and_catalog_records_of_a_version_that_is_gone_go_with_it(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from kfm.cli import main
+from kfm.cli.init import make_workspace
 from kfm.clock import SystemClock
 from kfm.errors import Fenced, IntegrityError, StoreUnavailable, UsageError
 from kfm.heartbeat import Heartbeat
@@ -130,6 +132,60 @@ def test_a_rebuild_that_fails_changes_nothing(url: str) -> None:
     assert store.read(lambda tx: tx.runs.get("r1")) is not None
     store.transaction(lambda tx: tx.runs.move("r1", "CLAIMED", state="PROPOSED"))
     store.abandon()
+
+
+# ---- whose it is ----------------------------------------------------------------------------------------------------------
+def test_a_schema_belongs_to_the_first_workspace_that_opens_it(
+    served: Callable[..., Said], ws: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert served("run", DATASET).code == 0
+    other = tmp_path / "other"
+    make_workspace(other, sample=True, allow_loopback=True)
+    (other / "kfm.yml").write_text((ws / "kfm.yml").read_text())
+    store = opened(url)
+    before = store.read(lambda tx: (tx.runs.recent(), tx.jobs.listing(), tx.index.meta("workspace")))
+    for words in (["run", DATASET], ["run", DATASET, "--dry-run"], ["status"], ["worker", "run", "--until-idle"], ["reindex"]):
+        capsys.readouterr()
+        assert main(["-w", str(other), *words]) == 2, words
+        said = "".join(capsys.readouterr())
+        assert "belongs to another workspace" in said and "kfm backup --restore" in said and "search_path" in said
+    assert store.read(lambda tx: (tx.runs.recent(), tx.jobs.listing(), tx.index.meta("workspace"))) == before
+    store.transaction(lambda tx: tx.leases.take("d", "me", 15))  # its epoch is the one it had
+    store.abandon()
+    assert served("reindex").code == 0
+    assert main(["-w", str(other), "reindex"]) == 2, "a rebuilt one belongs to whom it did"
+    assert served("run", DATASET).code == 0
+
+
+def test_a_store_without_an_owner_takes_the_first_and_a_damaged_one_keeps_its_own(
+    served: Callable[..., Said], ws: Path, url: str, tmp_path: Path
+) -> None:
+    served("run", DATASET)
+    sql(url, "delete from meta where key = 'workspace'")
+    assert served("status").code == 0
+    store = opened(url)
+    assert store.read(lambda tx: tx.index.meta("workspace")) == open_workspace(ws).identity()
+    store.abandon()
+    sql(url, "drop table store_format")  # damaged: opening it says so, mending it is the right of its workspace alone
+    theirs = opened(url, create=False, repair=True, workspace="theirs")
+    with pytest.raises(UsageError, match="another workspace"), theirs.rebuilding():
+        pass
+    theirs.abandon()
+    assert served("reindex").code == 0
+
+
+def test_several_machines_and_a_restored_backup_have_the_id_of_their_workspace(
+    served: Callable[..., Said], ws: Path, url: str, tmp_path: Path
+) -> None:
+    served("run", DATASET)
+    found = open_workspace(ws).identity()
+    shutil.rmtree(ws / "ledger")  # another machine has a folder of its own there
+    assert served("status").code == 0 and open_workspace(ws).identity() == found
+    assert served("backup", str(tmp_path / "bk"), "--with-keys").code == 0
+    assert main(["backup", "--restore", str(tmp_path / "bk"), "-w", str(tmp_path / "new")]) == 0
+    assert open_workspace(tmp_path / "new").identity() == found
+    shutil.copy(ws / "kfm.yml", tmp_path / "new" / "kfm.yml")
+    assert main(["-w", str(tmp_path / "new"), "status"]) == 0
 
 
 # ---- the address ----------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from kfm.model import ids
 from kfm.model.ledger import LedgerRow
 from kfm.operate import rollback, withdraw_whole
 from kfm.promote import promote
-from kfm.staged import assemble_staged
+from kfm.staged import GONE, assemble_staged
 from kfm.store.views import ledger_sum
 from kfm.targets import targets_of
 from kfm.update import update
@@ -321,6 +321,24 @@ def test_an_ordinary_run_of_the_same_window_supersedes_the_part(tmp_path: Path, 
         assert rows.pop(ordinary.run_id) == "PROPOSED"
         assert set(rows.values()) == {"SUPERSEDED"}
         assert assembled(world, target).reason == "nothing is staged"
+
+
+@pytest.mark.parametrize(("name", "win"), [("obs", SPAN), ("tiles", "")])
+def test_what_a_later_run_of_an_overlapping_window_made_official_is_not_overwritten(
+    tmp_path: Path, up: Observations, name: str, win: str
+) -> None:
+    folder = workspace_at(tmp_path / "ws", up)
+    with opened(folder) as world:
+        part = targets(folder, name, windows=(DAYS[0] if name == "obs" else "",), staged="bf")[0]
+        other = targets(folder, name, windows=(day(6),), staged="bf")[0] if name == "obs" else targets(folder, name, staged="bf")[1]
+        staged = [stage(world, t).run_id for t in (replace(part, win=DAYS[0]), other)]
+        up.changed = {("one", 3): 99.0}
+        assert run_target(world, replace(part, staged="", win=win)).state == "COMMITTED"
+        found = assembled(world, part, tuple(staged))
+        assert (found.state, found.reason) == ("NOOP", GONE)
+        rows = world.store.read(lambda tx: [tx.runs.get(run_id) for run_id in staged])
+        assert [r.state for r in rows] == ["SUPERSEDED", "STAGED"] and "overlaps" in rows[0].reason
+        assert assembled(world, part).state == "COMMITTED", "the others, when all that is there is asked for"
 
 
 def test_parts_stay_when_the_head_moved_and_are_assembled_again(tmp_path: Path, up: Observations) -> None:

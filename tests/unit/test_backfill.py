@@ -13,7 +13,7 @@ from kfm.clock import SystemClock
 from kfm.config import parse
 from kfm.errors import UsageError
 from kfm.fetch.base import Fetched, FetchRequest
-from kfm.model.backfill import BackfillRow, PartRow, backfill_id, cut, grid_of, plan_from
+from kfm.model.backfill import BackfillRow, PartRow, backfill_id, cut, grid_of, plan_from, resolved
 from kfm.model.dataset import DatasetEntry
 from kfm.store.sqlite import SqliteStore
 
@@ -69,6 +69,30 @@ def test_bounds_are_absolute(text: str) -> None:
 def test_a_range_that_ends_before_it_begins_is_refused() -> None:
     with pytest.raises(UsageError, match="not before"):
         grid(until="2026-03-07")
+
+
+def test_a_window_longer_than_all_time_is_one_window() -> None:
+    found = grid(partitioning={"window": "9999999w"})
+    assert (found.total, found.at(0)[0]) == (1, "2026-03-07T06:00:00Z/2026-03-10T05:00:00Z")
+
+
+def test_the_last_day_there_is_can_be_named_and_what_lies_beyond_cannot() -> None:
+    assert grid(until="9999-12-31", partitioning={"window": "9000w"}).until == dt.datetime(9999, 12, 31, 6, tzinfo=dt.UTC)
+    with pytest.raises(UsageError, match="beyond"):
+        grid(until="9999-12-31T23:00:00-06:00")
+
+
+def test_a_plan_that_was_resolved_no_longer_looks_at_the_registry() -> None:
+    parts = entry(merge="partition", partitions=("b", "c"), source={**ENTRY["source"], "url": "https://example.org/{partition}.csv"})
+    plan = resolved(plan_from({**PLAN, "until": "2026-03-08"}, "p.yml"), parts)
+    assert (plan.partitioning.partitions, plan.partitioning.time_zone, plan.since) == (
+        ("b", "c"),
+        "America/Chicago",
+        "2026-03-07T06:00:00Z",
+    )
+    assert grid_of(plan) == grid_of(plan, parts)
+    with pytest.raises(UsageError, match="Nowhere"):
+        grid(partitioning={"window": "1d", "time_zone": "Nowhere/Else"})
 
 
 @pytest.mark.parametrize("path", [*TEMPLATE.rglob("*.yml"), *KANSAS.glob("*.yml")], ids=lambda p: p.stem)

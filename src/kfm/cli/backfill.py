@@ -175,8 +175,14 @@ def _begun(workspace: Workspace, world: World, row: BackfillRow, word: str, args
         print(f"{word.replace('_', ' ').capitalize()}: backfill {row.backfill_id} of {row.dataset_id}, {row.total:,} partitions")
         if args.inline or word == "already_done":
             _tell(backfill.status(world, row))
-        print(f"\nNext  {again(args, backfill.next_command(row).removeprefix('kfm '))}\n      {again(args, f'backfill status {row.name}')}")
+        print(f"{_next(args, backfill.next_command(row), row)}\n      {again(args, f'backfill status {row.name}')}")
     return _CODES.get(row.state, 0) if args.inline else 0
+
+
+def _next(args: Any, command: str, of: BackfillRow | Status) -> str:
+    """The next command; of what was denied why it was, and how to go on once that is mended."""
+    then = f"\n      {again(args, f'backfill resume {of.name}')}   once that is mended" if of.state == "denied" else ""
+    return f"\nNext  {again(args, command.removeprefix('kfm '))}{then}"
 
 
 def _reasons(outcome: Outcome | None) -> None:
@@ -189,10 +195,13 @@ def _cancel(world: World, row: BackfillRow, args: Any) -> int:
         raise UsageError("Cancelling needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded.")
     found = backfill.cancel(world, row, login(), args.reason.strip())
     word = "already_done" if found.state == "done" else "already_cancelled" if row.state == "cancelled" else "cancelled"
+    status = backfill.status(world, found)
     if args.json:
-        emit({"status": word, "backfill": msgspec.to_builtins(backfill.status(world, found))})
+        emit({"status": word, "backfill": msgspec.to_builtins(status)})
         return 0
     print(f"{word.replace('_', ' ').capitalize()}: backfill {found.backfill_id} of {found.dataset_id}; nothing official changed")
+    if word == "cancelled" and (staged := status.counts.get("STAGED")):
+        print(f"      {staged:,} parts stay staged until a new start makes them again, or `kfm gc` finds them older than retention")
     return 0
 
 
@@ -212,7 +221,7 @@ def _status(world: World, args: Any) -> int:
     for status in found:
         _tell(status)
         if status.next:
-            print(f"\nNext  {again(args, status.next.removeprefix('kfm '))}\n")
+            print(f"{_next(args, status.next, status)}\n")
     if not found:
         print(f"No backfill is going on.\n\nNext  {again(args, 'backfill list')}")
     return 0
@@ -251,7 +260,9 @@ def _tell(found: Status) -> None:
         show(f"\n      {''.join(map(_cell, found.grid))}   {found.grid[0].partitions:,} partitions each")
     for part in found.failing:
         name = f"{part['window']} {part['partition']}".strip()
-        show(f"  {sign('FAILED')} {part['n']:,}  {name}  {part['attempts']} tries  {part['reason']}")
+        show(
+            f"  {sign('FAILED')} {part['n']:,}  {name}  {part['attempts']} {'try' if part['attempts'] == 1 else 'tries'}  {part['reason']}"
+        )
 
 
 def _cell(bucket: Bucket) -> str:

@@ -1,4 +1,9 @@
-"""Rebuild the store from the evidence files, in a new epoch. The old store, if there is one, is set aside, never deleted."""
+"""Rebuild the store from the evidence files, in a new epoch. The old store, if there is one, is set aside, never deleted.
+
+Jobs, switches, pools, schedules and backfills are carried over when the old store can be read; staged parts of a backfill are
+made again by `kfm backfill resume`. --json = {status, datasets, runs, noops, generations, lineage, epoch, coordination, damaged},
+where coordination is "carried over" or "lost: …".
+"""
 
 from typing import Any
 
@@ -20,7 +25,9 @@ def main(args: Any) -> int:
     if args.json:
         emit({"status": "reindexed", **counts, "damaged": damaged})
         return 6 if damaged else 0
+    coordination = counts.pop("coordination")
     print(", ".join(f"{count:,} {name}" for name, count in counts.items()))
+    print(f"jobs, switches, schedules, backfills  {coordination}")
     for path in damaged:
         say(f"{path} is damaged and was left out; restore it from a backup and reindex again")
     print(f"\nNext  {again(args, 'status')}")

@@ -12,11 +12,12 @@ from kfm.clock import rfc3339
 from kfm.errors import UsageError
 from kfm.model.dataset import DatasetEntry, DatasetId, Identifier, Share
 from kfm.model.ids import digest
-from kfm.model.window import bounds, seconds
+from kfm.model.window import _moment as moment
+from kfm.model.window import seconds
 
 __all__ = [
     "Acceptance", "BackfillPlan", "BackfillRow", "Bucket", "Estimate", "Grid", "PartRow", "Partitioning", "RateLimit", "Status", "Summary", "backfill_id",
-    "cut", "grid_of", "plan_from",
+    "cut", "grid_of", "plan_from", "resolved",
 ]  # fmt: skip
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
@@ -27,6 +28,7 @@ class Partitioning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     window: Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]{0,6}[smhdw]$")]  # whole days are calendar days of the registry's time zone
     partitions: Literal["all"] | tuple[Identifier, ...] = "all"
+    time_zone: str = ""  # of calendar days; empty: that of the registry
 
 
 class Acceptance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,7 +99,10 @@ class Grid:
         """Where window `number` begins; a local time that a change of clocks skips counts by the offset before it."""
         if number <= 0 or number >= self.windows:
             return self.since if number <= 0 else self.until
-        return min((self.since.astimezone(self.zone) + number * self.step).astimezone(dt.UTC), self.until)
+        try:
+            return min((self.since.astimezone(self.zone) + number * self.step).astimezone(dt.UTC), self.until)
+        except OverflowError:  # past the last day there is
+            return self.until
 
     def at(self, n: int) -> tuple[str, str]:
         """The window and partition of number `n`; an empty window is a day that the zone has left out."""
@@ -107,14 +112,16 @@ class Grid:
 
 
 def _moment(text: str, zone: dt.tzinfo) -> dt.datetime:
-    if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
-        bounds(text, "9999-12-31")  # refuses days that are none
-        return dt.datetime.fromisoformat(text).replace(tzinfo=zone).astimezone(dt.UTC)
     if re.fullmatch(r"-?[0-9]+[smhdw]?", text):
         raise UsageError(
             f"{text!r} is relative to now.", expected="absolute bounds such as 2026-01-01", remedy="A backfill says which past it is about."
         )
-    return dt.datetime.fromisoformat(bounds(text, "9999-12-31").split("/")[0])
+    try:
+        found = moment(text)
+        is_day = re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text) is not None
+        return found.replace(tzinfo=zone).astimezone(dt.UTC) if is_day else found
+    except OverflowError as error:
+        raise UsageError(f"{text!r} is beyond the years there are.", expected="a year from 2 to 9998", remedy="Correct it.") from error
 
 
 def cut(since: dt.datetime, until: dt.datetime, length: str, zone: dt.tzinfo, partitions: tuple[str, ...] = ("",)) -> Grid:
@@ -132,27 +139,43 @@ def cut(since: dt.datetime, until: dt.datetime, length: str, zone: dt.tzinfo, pa
     return replace(grid, windows=count)
 
 
-def grid_of(plan: BackfillPlan, entry: DatasetEntry) -> Grid:
-    """The grid of a plan, refused when the dataset cannot be cut that way."""
+def grid_of(plan: BackfillPlan, entry: DatasetEntry | None = None) -> Grid:
+    """The grid of a plan: of one that was started (no `entry`) by what it says itself, whatever the registry says by now."""
     import zoneinfo  # only a backfill needs it
 
-    zone = zoneinfo.ZoneInfo(entry.time_zone)
+    if entry is not None:
+        plan = resolved(plan, entry)
+    cutting = plan.partitioning
+    names = () if cutting.partitions == "all" else cutting.partitions
+    try:
+        zone = zoneinfo.ZoneInfo(cutting.time_zone or "UTC")
+    except (KeyError, ValueError) as error:
+        raise UsageError(
+            f"time_zone {cutting.time_zone!r} is not known.", expected="a name such as America/Chicago", remedy="Correct it."
+        ) from error
     since, until = _moment(plan.since, zone), _moment(plan.until, zone)
     if since >= until:
         raise UsageError(f"{plan.since} is not before {plan.until}.", expected="since before until", remedy="Swap or correct them.")
-    names = entry.partitions if plan.partitioning.partitions == "all" else plan.partitioning.partitions
+    return cut(since, until, cutting.window, zone, names or ("",))
+
+
+def resolved(plan: BackfillPlan, entry: DatasetEntry) -> BackfillPlan:
+    """The plan with bounds, partitions and time zone written out; refused when the dataset cannot be cut that way."""
+    names = plan.partitioning.partitions if plan.partitioning.partitions not in ("all", ()) else entry.partitions
     for name in names:
         if name not in entry.partitions:
             known = ", ".join(entry.partitions) or "all"
             raise UsageError(f"{plan.dataset} has no partition {name}.", expected=known, remedy="Correct partitioning.partitions.")
-    found = cut(since, until, plan.partitioning.window, zone, names or ("",))
+    zone = plan.partitioning.time_zone or entry.time_zone
+    plan = msgspec.structs.replace(plan, partitioning=msgspec.structs.replace(plan.partitioning, partitions=tuple(names), time_zone=zone))
+    found = grid_of(plan)
     if entry.merge != "upsert" and found.windows > 1:
         raise UsageError(
             f"{plan.dataset} is replaced by every run, so a window would push out the one before it.",
             expected="merge: upsert in the registry",
             remedy="Change it, or cut the range into one window.",
         )
-    return found
+    return msgspec.structs.replace(plan, since=rfc3339(found.since), until=rfc3339(found.until))
 
 
 def backfill_id(plan: BackfillPlan, transform_hash: str, number: int) -> str:

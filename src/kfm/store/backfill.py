@@ -87,9 +87,13 @@ class BackfillView(View):
         return self._do("backfill_lost", backfill_id=row.backfill_id, reason="its part was overtaken") if self._behind(**which) else 0
 
     def _behind(self, **which: str) -> bool:
-        """Whether the ledger has fewer parts STAGED than are written down here."""
-        row = self._one("backfill_behind", **which)
-        return row is not None and int(row["ours"]) > int(row["theirs"])
+        """Whether a part that is written down as STAGED is not so in the ledger."""
+        return self._one("backfill_behind", **which) is not None
+
+    def later(self, dataset_id: str, backfill_id: str, generation: int) -> list[tuple[str, str, int]]:
+        """(partition, window, newest generation) of what other runs made official after `generation`."""
+        which = {"dataset_id": dataset_id, "backfill_id": backfill_id, "generation": generation}
+        return [(r["partition"], r["win"], int(r["newest"])) for r in self._all("backfill_later", **which)]
 
     # ---- handed out ------------------------------------------------------------------------------------------------------
     def outs(self, backfill_id: str) -> list[tuple[int, int, str]]:

@@ -27,8 +27,14 @@ select run_id from backfill_part where backfill_id = :backfill_id and state = 'S
 select p.n, p.state, p.run_id, l.part, l.input_hash from backfill_part p left join ledger l on l.run_id = p.run_id
 where p.backfill_id = :backfill_id order by p.n
 -- name: backfill_behind
-select (select count(*) from backfill_part where backfill_id = :backfill_id and state = 'STAGED') as ours,
-  (select count(*) from ledger where dataset_id = :dataset_id and backfill = :backfill_id and state = 'STAGED') as theirs
+select 1 as found from backfill_part where backfill_id = :backfill_id and state = 'STAGED'
+  and not exists (select 1 from ledger where ledger.run_id = backfill_part.run_id and ledger.dataset_id = :dataset_id and ledger.state = 'STAGED')
+limit 1
+-- name: backfill_later
+select l.partition, l.win, max(g.generation) as newest from ledger l
+join generation g on g.dataset_id = l.dataset_id and g.version_id = l.version_id and g.kind = 'promote' and g.generation > :generation
+where l.dataset_id = :dataset_id and l.state = 'COMMITTED' and l.trigger_type <> 'assemble' and l.backfill <> :backfill_id
+group by l.partition, l.win
 -- name: backfill_committed
 update backfill_part set state = 'COMMITTED' where backfill_id = :backfill_id and state = 'STAGED'
   and run_id in (select run_id from ledger where dataset_id = :dataset_id and state = 'COMMITTED' and backfill = :backfill_id)

@@ -110,8 +110,9 @@ class PostgresStore:
 
     served = True
 
-    def __init__(self, url: str, clock: Clock, *, create: bool = True, repair: bool = False) -> None:
-        self.url, self.clock, self.locks = url, clock, NoLocks()
+    def __init__(self, url: str, clock: Clock, *, create: bool = True, repair: bool = False, workspace: str = "") -> None:
+        """`workspace` is the id of the one it is opened for: a schema belongs to the first."""
+        self.url, self.clock, self.locks, self._workspace = url, clock, NoLocks(), workspace
         self._idle: list[Any] = []
         self._mutex = threading.Lock()
         self._room = threading.BoundedSemaphore(POOL)
@@ -130,11 +131,26 @@ class PostgresStore:
             if _format(db) != len(_migrations()):
                 db.execute(_ALONE, ("migrations",))
                 self._migrate(db, create)
+            self._must_be_ours(db)
             row = db.execute(_EPOCH).fetchone()
             _finish(db)
         if row is None:
             raise self._missing("holds no epoch")
         return int(row["value"])
+
+    def _must_be_ours(self, db: Any) -> None:
+        """Refuse the schema of another workspace; one that is nobody's becomes ours."""
+        if not self._workspace or (owner := _owner(db)) == self._workspace:
+            return
+        if owner is None:
+            db.execute("insert into meta (key, value) values ('workspace', %s) on conflict (key) do nothing", (self._workspace,))
+        if _owner(db) != self._workspace:
+            raise UsageError(
+                f"This schema belongs to another workspace: {shown(self.url)} keeps the store of {_owner(db)}.",
+                expected=f"a schema of its own for this workspace, {self._workspace}",
+                remedy="Name another one in kfm.yml: ?options=-csearch_path%3DNAME. If this was the same workspace once, bring its files "
+                "back with `kfm backup --restore`: its id is among them.",
+            )
 
     # ---- connections ---------------------------------------------------------------------------------------------------
     def _connect(self) -> Any:
@@ -261,6 +277,7 @@ class PostgresStore:
             db.execute(_ALONE, ("migrations",))
             if db.execute("select to_regclass('meta') as found").fetchone()["found"] is not None:
                 db.execute("lock table meta in access exclusive mode")  # every transaction looks there first
+                self._must_be_ours(db)
             yield Rebuild(self, db, first["now_ms"])
             _finish(db)
 
@@ -402,11 +419,38 @@ class Rebuild:
         self.clock, self.epoch = store.clock, store.epoch
         self._store, self._db, self._now_ms = store, db, now_ms
 
-    def clear(self) -> None:
-        """Make every table anew."""
+    def clear(self) -> bool:
+        """Make every table anew; whether jobs, switches, pools, schedules and backfills could be carried over."""
+        from kfm.store.sqlite import DERIVED
+
         own = re.findall(r"(?m)^create table (\w+)", "\n".join(s for file in _migrations() for s in file))
-        self._db.execute(f"drop table if exists {', '.join(own)}, store_format")
+        self._db.execute("savepoint carry")
+        try:
+            self._anew(own, [table for table in own if table not in DERIVED])
+        except psycopg.DatabaseError as error:
+            if isinstance(error, pg.OperationalError):  # the server, not what lies there
+                raise
+            self._db.execute("rollback to savepoint carry")
+            self._anew(own, [])
+            return False
+        return True
+
+    def _anew(self, own: list[str], carried: list[str]) -> None:
+        from kfm.store.sqlite import WAIT_AGAIN
+
+        do = self._db.execute
+        for table in carried:
+            do(f"create table carried_{table} as table {table}")
+        do(f"drop table if exists {', '.join(own)}, store_format")
         self._store._migrate(self._db, create=True)
+        self._store._must_be_ours(self._db)
+        for table in carried:
+            names = ", ".join(row["column_name"] for row in do(_COLUMNS, (table,)).fetchall())
+            order = " order by rowid" if do(_HAS_ROWID, (table,)).fetchone() else ""
+            do(f"delete from {table}")
+            do(f"insert into {table} ({names}) select {names} from carried_{table}{order}")
+            do(f"drop table carried_{table}")
+        do(WAIT_AGAIN)
 
     def transaction(self, work: Callable[[PostgresTx], T]) -> T:
         return work(PostgresTx(self._store, self._db, self._now_ms))
@@ -458,6 +502,8 @@ class ServerBell:
 
 _HAS_ROWID = """select 1 from information_schema.columns
   where table_schema = current_schema() and table_name = %s and column_name = 'rowid'"""
+_COLUMNS = """select column_name from information_schema.columns
+  where table_schema = current_schema() and table_name = %s and column_name <> 'rowid'"""
 _POOLER = (
     "store.pooler",
     "a notification did not arrive: a pooler hands out connections by transaction",
@@ -469,6 +515,12 @@ def _finish(db: Any) -> None:
     """Commit; a transaction that failed half-way answers ROLLBACK to that."""
     if db.execute("commit").statusmessage != "COMMIT":
         raise pg.InFailedSqlTransaction("the server rolled the transaction back")
+
+
+def _owner(db: Any) -> str | None:
+    """The workspace this store is of."""
+    row = db.execute("select value from meta where key = 'workspace'").fetchone()
+    return None if row is None else str(row["value"])
 
 
 def _format(db: Any) -> int:

@@ -20,10 +20,16 @@ from kfm.store.locks import LockFolder
 from kfm.store.schedule import ScheduleView
 from kfm.store.views import SQL, IndexView, LeaseView, RunView
 
-__all__ = ["SqliteStore", "copy_files", "standing_still"]
+__all__ = ["DERIVED", "WAIT_AGAIN", "SqliteStore", "carry_over", "copy_files", "standing_still"]
 
 T = TypeVar("T")
 _HERE = Path(__file__).parent
+# What reindex makes from evidence; every other table is coordination state, which only the store itself has.
+DERIVED = {
+    "ledger", "journal", "journal_head", "plan", "generation", "outbox", "lineage", "lineage_edge", "head_key", "source_state", "noop",
+    "proposal", "lease", "meta", "sqlite_sequence",
+}  # fmt: skip
+WAIT_AGAIN = "update job set state = 'queued', owner = null where state = 'running'"  # nobody of an earlier epoch may end it
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afs", "ceph", "glusterfs", "lustre", "9p"}
 
 
@@ -293,6 +299,44 @@ def standing_still(path: Path) -> Any:
         yield
     finally:
         os.close(turnstile)
+
+
+def carry_over(old: Path, new: Path) -> bool:
+    """Bring jobs, switches, pools, schedules and backfills into a store rebuilt from evidence; False when they cannot be read whole."""
+    if not old.is_file():
+        return False
+    with contextlib.closing(sqlite3.connect(new, isolation_level=None, timeout=60)) as db:
+        try:
+            db.execute("attach ? as old", (str(old),))
+            tables = _whole_tables(db)
+        except sqlite3.DatabaseError as error:
+            if "locked" in str(error):
+                raise _store_error(old, error) from error
+            return False
+        try:
+            _carry(db, tables)
+        except sqlite3.DatabaseError as error:
+            raise _store_error(new, error) from error
+    return bool(tables)
+
+
+def _whole_tables(db: sqlite3.Connection) -> list[str]:
+    """The tables to carry over; none when one is missing or damaged. An older kfm did not have all of them."""
+    theirs, ours = ({row[0] for row in db.execute(f"select name from {s}.sqlite_master where type = 'table'")} for s in ("old", "main"))
+    older = db.execute("pragma old.user_version").fetchone()[0] < db.execute("pragma main.user_version").fetchone()[0]
+    wanted = sorted((ours & theirs if older else ours) - DERIVED)
+    whole = set(wanted) <= theirs and all(db.execute(f"pragma old.quick_check({t})").fetchone()[0] == "ok" for t in wanted)
+    return wanted if whole else []
+
+
+def _carry(db: sqlite3.Connection, tables: list[str]) -> None:
+    db.execute("begin immediate")
+    for table in tables:
+        columns = ", ".join(row[1] for row in db.execute(f"pragma old.table_info({table})"))
+        db.execute(f"delete from main.{table}")
+        db.execute(f"insert into main.{table} ({columns}) select {columns} from old.{table}")
+    db.execute(WAIT_AGAIN)
+    db.execute("commit")
 
 
 def _sync_names(*folders: Path) -> None:
