@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from kfm.errors import Denied, KfmError, UsageError
-from kfm.extras.search.base import Passage, find, question
+from kfm.extras.search.base import DamagedIndex, Passage, Scored, find, question
 from kfm.judgement import check_readable
 from kfm.model.search import Citation, Found, Hit, IndexNote, NotSearched
 from kfm.ref import Ref, resolve
@@ -32,7 +32,10 @@ def index_note(world: World, ref: Ref) -> IndexNote | None:
 
 
 def search(world: World, text: str, datasets: Iterable[str], limit: int = 10) -> Found:
-    """The best passages of `datasets`; one that may not be read, or has no index yet, gives nothing and is named."""
+    """The best passages of `datasets`; one that may not be read, or has no index that can be, gives nothing and is named.
+
+    Raises `DamagedIndex` when every index there is to ask is damaged.
+    """
     open_: dict[Path, Ref] = {}
     closed: list[NotSearched] = []
     for name in datasets:
@@ -48,7 +51,7 @@ def search(world: World, text: str, datasets: Iterable[str], limit: int = 10) ->
                 closed.append(_missing(world, ref))
             else:
                 open_[world.data.local(index_path(ref))] = ref
-    hits, note = find(list(open_), text, limit)
+    hits, note = _find(open_, closed, text, limit)
     return Found(
         query=" ".join(question(text)),
         ranking="words" if note else "hybrid",
@@ -59,12 +62,27 @@ def search(world: World, text: str, datasets: Iterable[str], limit: int = 10) ->
     )
 
 
+def _find(open_: dict[Path, Ref], closed: list[NotSearched], text: str, limit: int) -> tuple[list[Scored], str]:
+    """The best passages of the indexes that can be read; the others move from `open_` to `closed`."""
+    while True:
+        try:
+            return find(list(open_), text, limit)
+        except DamagedIndex as error:
+            ref = open_.pop(error.path)
+            closed.append(NotSearched(dataset_id=ref.dataset_id, reason=error.happened, next=_ask(ref)))
+            if not open_:
+                raise
+
+
+def _ask(ref: Ref) -> str:
+    return f"kfm jobs put {JOB_TYPE} --dataset kfm://dataset/{ref.dataset_id}"
+
+
 def _missing(world: World, ref: Ref) -> NotSearched:
     jobs = world.store.read(lambda tx: tx.jobs.listing(dataset_id=ref.dataset_id, job_type=JOB_TYPE, limit=1))
     if jobs and jobs[0].state != "ended":
         return NotSearched(dataset_id=ref.dataset_id, reason="Its index is being built.", next=f"kfm jobs list --dataset {ref.dataset_id}")
-    ask = f"kfm jobs put {JOB_TYPE} --dataset kfm://dataset/{ref.dataset_id}"
-    return NotSearched(dataset_id=ref.dataset_id, reason=f"There is no index of {ref.version_id[:9]}… yet.", next=ask)
+    return NotSearched(dataset_id=ref.dataset_id, reason=f"There is no index of {ref.version_id[:9]}… yet.", next=_ask(ref))
 
 
 def _citation(ref: Ref, passage: Passage) -> Citation:

@@ -176,6 +176,33 @@ def test_a_damaged_index_is_an_integrity_error_that_names_the_job(papers: Path, 
     assert capsys.readouterr().err.count("index.build_embeddings") == 2
 
 
+def beside(papers: Path, rows: str) -> None:
+    """A second dataset, indexed."""
+    (papers / "data/registry/levels.yml").write_text(
+        "dataset_id: levels\ntitle: Levels\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\n"
+        "source: {kind: http_file, format: csv, url: 'file:///inbox/levels.csv'}\nbusiness_key: [site]\ncadence: daily\n"
+    )
+    (papers / "inbox").mkdir()
+    (papers / "inbox/levels.csv").write_text(rows)
+    assert main(["-w", str(papers), "run", "levels"]) == 0
+    assert index(papers, "levels").status == "succeeded"
+
+
+def test_a_damaged_index_hides_no_other_and_is_named_with_what_builds_it_anew(papers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    beside(papers, "site\nferry landing\n")
+    (path,) = (papers / "data/work/papers/index").rglob("search.sqlite")
+    os.chmod(path, 0o644)
+    path.write_bytes(path.read_bytes()[:3000])
+    found = ask(papers, "ferry")
+    assert [h.citation.dataset_id for h in found.hits] == ["levels"] and found.searched == ("levels",)
+    (damaged,) = found.not_searched
+    assert damaged.dataset_id == "papers" and damaged.next == "kfm jobs put index.build_embeddings --dataset kfm://dataset/papers"
+    capsys.readouterr()
+    assert main(["-w", str(papers), "search", "ferry"]) == 0
+    assert "cannot be read" in (said := capsys.readouterr().err) and "jobs put index.build_embeddings" in said
+    assert main(["-w", str(papers), "search", "ferry", "--dataset", "papers"]) == 6, "nothing else was asked"
+
+
 def test_the_command_prints_passages_with_their_address(
     shelf: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

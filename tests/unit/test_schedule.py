@@ -230,7 +230,7 @@ def test_what_was_missed_is_made_up_for_by_the_policy() -> None:
     earlier = replace(DAYS, start=at("2026-03-05T06:00:00Z"), max_windows=3)
     assert [p.slot[:10] for p in put_all(earlier, now, known)[0]] == ["2026-03-05", "2026-03-06"], "what was visited does not count"
     puts, rows = put_all(replace(DAYS, catch_up="latest"), now, [])
-    assert [p.slot for p in puts] == [newest] and sum(r.outcome == "skipped" for r in rows) == 12
+    assert [p.slot for p in puts] == [newest] and sum(r.n for r in rows if r.outcome == "skipped") == 12
     assert [p.slot for p in put_all(replace(DAYS, catch_up="none"), now, [])[0]] == [newest]
     assert put_all(replace(DAYS, catch_up="none"), "2026-03-20T06:00:00Z", [])[0] == [], "an hour late is missed"
 
@@ -243,7 +243,50 @@ def test_more_than_one_transaction_should_hold_goes_into_the_next() -> None:
     assert not {p.slot for p in rest.puts} & {p.slot for p in decision.puts} and rest.puts[0].slot.startswith(decision.puts[-1].slot[21:])
     capped = replace(hours, max_windows=2)
     first = decide(capped, at("2026-05-01T00:00:00Z"), to_ms(hours.start), [])
-    assert first.more and len(first.skips) == BATCH and not first.puts, "the oldest are left out first"
+    assert not first.more and [p.slot[11:13] for p in first.puts] == ["21", "22", "23"], "what is left out takes no transaction of its own"
+
+
+@pytest.mark.parametrize(("more", "puts"), [({"catch_up": "latest"}, 60), ({"catch_up": "none"}, 60), ({"max_windows": 3}, 63)])
+def test_fifty_years_of_minutes_are_left_out_at_once_by_one_row(more: dict[str, Any], puts: int) -> None:
+    found = table(cadence="1h", windows="1m", start="1976-01-01", **more)
+    decision = decide(found, at("2026-11-10T01:00:00Z"), to_ms(found.start), [])
+    (skipped,) = decision.skips
+    assert (len(decision.puts), decision.more, decision.floor) == (puts, False, to_ms(at("2026-11-10T01:00:00Z")))
+    first = at(decision.puts[0].slot[:20])
+    assert skipped.slot == f"1976-01-01T00:00:00Z/{rfc3339(first)}" and skipped.n == (first - found.start).total_seconds() // 60
+    anew = decide(found, at("2026-11-10T01:00:00Z"), to_ms(found.start), [*decision.puts, skipped])
+    assert (anew.puts, anew.skips) == ([], []), "looked at from the start, it is known what was left out"
+
+
+def test_a_new_partition_is_made_up_for_where_others_were_left_out() -> None:
+    capped = replace(DAYS, max_windows=3)
+    _, known = put_all(capped, "2026-03-20T05:00:10Z", [])
+    puts, rows = put_all(replace(capped, partitions=("", "west")), "2026-03-20T05:00:10Z", known)
+    assert [(p.partition, p.slot[:10]) for p in puts] == [("west", f"2026-03-{day}") for day in (16, 17, 18, 19)]
+    assert [(r.partition, r.n) for r in rows if r.outcome == "skipped"] == [("", 9), ("west", 9)]
+
+
+def test_known_windows_without_end_are_looked_at_by_the_batch() -> None:
+    hours = replace(DAYS, window_s=3600, cron="0 * * * *", start=at("2020-01-01T00:00:00Z"), revisit_s=())
+    now, floor = at("2021-06-01T00:00:00Z"), to_ms(hours.start)
+    rows = [
+        VisitRow(subject="trees", partition="", slot=w.text, ends_at=to_ms(w.until), puts=1, put_ms=to_ms(now), outcome="done")
+        for w in islice(hours.windows(hours.start), 12_000)
+    ]
+    first = decide(hours, now, floor, rows)
+    assert first.more and not first.puts and floor < first.floor < rows[-1].ends_at
+    assert decide(hours, now, first.floor, rows).puts[0].ends_at == rows[-1].ends_at + 3_600_000
+
+
+def test_a_window_that_was_put_before_its_end_is_visited_after_it() -> None:
+    window = next(DAYS.windows(DAYS.start))
+    early = VisitRow(subject="trees", partition="", slot=window.text, ends_at=to_ms(window.until))
+    row = visited(DAYS, early, window.until - dt.timedelta(hours=1))
+    assert [p.slot for p in put_all(DAYS, rfc3339(window.until), [row])[0]] == [window.text]
+    failed = settled(row, "dead", "boom", window.until - dt.timedelta(hours=1))
+    assert [p.fails for p in decide(DAYS, window.until, to_ms(DAYS.start), [failed]).puts] == [1], (
+        "its retry is that visit, and not a second"
+    )
 
 
 def test_a_failed_window_stays_open_and_is_tried_again_after_a_pause_that_grows() -> None:
@@ -302,6 +345,9 @@ def test_a_clock_that_goes_back_doubles_nothing() -> None:
 def test_what_a_clock_that_was_a_year_ahead_has_visited_is_visited_again() -> None:
     _, rows = put_all(DAYS, "2027-03-20T05:00:10Z", [])
     assert len(put_all(DAYS, "2026-03-10T05:00:00Z", rows)[0]) == 3
+    for policy in ("latest", "none"):
+        _, rows = put_all(replace(DAYS, catch_up=policy), "2027-03-20T05:00:10Z", [])
+        assert len(put_all(replace(DAYS, catch_up=policy), "2026-03-10T05:00:00Z", rows)[0]) == 1, "nor is what it left out"
     whole = table(cadence="daily")
     _, rows = put_all(whole, "2027-03-20T00:05:00Z", [])
     assert len(put_all(whole, "2026-03-20T01:00:00Z", rows)[0]) == 1
@@ -330,6 +376,16 @@ def test_jitter_spreads_and_loses_no_window() -> None:
         assert all(now >= at(p.slot[21:]) for p in decision.puts)
     assert len(seen) == len(set(seen)) and {w.text for w in islice(found.windows(found.start), 24)} <= set(seen)
     assert seen != sorted(seen)
+
+
+def test_jitter_beyond_the_cadence_leaves_nothing_out() -> None:
+    found = replace(DAYS, jitter_s=3 * 3600, revisit_s=(), window_s=3600, cron="0 * * * *", catch_up="latest")
+    rows: list[VisitRow] = []
+    for minute in range(0, 60 * 27, 7):
+        decision = decide(found, found.start + dt.timedelta(minutes=minute), to_ms(found.start), rows)
+        rows += decision.puts
+        assert decision.skips == []
+    assert {w.text for w in islice(found.windows(found.start), 24)} <= {r.slot for r in rows}
 
 
 # ---- small things -----------------------------------------------------------------------------------------------------------------

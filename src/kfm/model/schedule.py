@@ -39,9 +39,9 @@ class VisitRow(msgspec.Struct, frozen=True, kw_only=True):
 
     subject: str  # the dataset, or job:<schedule>
     partition: str
-    slot: str  # the window; "" for a whole dataset; event:<digest>
+    slot: str  # the window; "" for a whole dataset; event:<digest>; skipped: the stretch of windows that were left out
     ends_at: int = 0  # of the window
-    n: int = 0  # how many revisits are behind it
+    n: int = 0  # how many revisits are behind it; skipped: how many windows
     puts: int = 0
     fails: int = 0  # since it last succeeded
     due_at: int | None = None  # when it is put again; None: it is not, or the cadence says when

@@ -101,6 +101,17 @@ class Timetable:
             yield Window(since, until)
             since = until
 
+    def window_by(self, moment: dt.datetime) -> Window:
+        """The newest window that ends at or before `moment`; one before the first where there is none."""
+        assert self.window_s is not None
+        number = self._number(self.window_s, moment)
+        return Window(self._cut(self.window_s, number - 1), self._cut(self.window_s, number))
+
+    def count(self, since: dt.datetime, until: dt.datetime) -> int:
+        """How many windows end after `since` and at or before `until`."""
+        assert self.window_s is not None
+        return max(0, self._number(self.window_s, until) - max(0, self._number(self.window_s, since)))
+
     def _cut(self, length: int, number: int) -> dt.datetime:
         """The `number`-th border from `start`: whole days by the calendar of the zone (23 or 25 h at a clock change), others by elapsed time."""
         if length % _DAY:

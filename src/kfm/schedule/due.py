@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 
@@ -12,6 +13,7 @@ from kfm.schedule.cadence import Timetable, Window, to_ms
 __all__ = ["BATCH", "FAR", "Decision", "decide", "settled", "visited"]
 
 BATCH = 500  # windows put in one transaction
+LOOKS = 20 * BATCH  # windows looked at in one
 GRACE = dt.timedelta(minutes=10)  # `catch_up: none`: what is later than this was missed
 RETRY_S, LONGEST_RETRY_S = 3600, 86400
 FAR = dt.timedelta(days=1)  # a visit so far ahead of now was made by a clock that was wrong
@@ -22,11 +24,11 @@ Rows = dict[tuple[str, str], VisitRow]  # (slot, partition)
 
 @dataclass(frozen=True)
 class Decision:
-    """Rows to write, each with its job (`puts`) or without (`skips`), and when to look again."""
+    """Rows to write, each with its job (`puts`) or without (`skips`: a stretch of `n` windows each), and when to look again."""
 
     puts: Sequence[VisitRow] = ()
     skips: Sequence[VisitRow] = ()
-    floor: int = 0  # every window that ends by then has its row
+    floor: int = 0  # every window that ends by then was put or left out
     next_at: dt.datetime | None = None
     more: bool = False  # there was more than one transaction should hold
 
@@ -46,10 +48,10 @@ def decide(table: Timetable, now: dt.datetime, floor: int, rows: Iterable[VisitR
     known = {(row.slot, row.partition): row for row in rows if row.put_ms <= to_ms(now + FAR)}
     if table.window_s is None:
         return _whole(table, now, floor, known)
-    again = [visited(table, row, now) for row in known.values() if row.ends_at and row.due_at is not None and row.due_at <= to_ms(now)][
-        :BATCH
-    ]
-    first = _first_visits(table, now, floor, known)
+    due = (row for row in known.values() if row.ends_at and row.due_at is not None and row.due_at <= to_ms(now))
+    again = [visited(table, row, now) for row in islice(due, BATCH)]
+    known |= {(row.slot, row.partition): row for row in again}
+    first = _first_visits(table, now, floor, _Seen.of(known.values()))
     moments = [m for m in (first.next_at, _moment(next_due)) if m is not None]
     return Decision([*again, *first.puts], first.skips, first.floor, min(moments, default=None), first.more or len(again) == BATCH)
 
@@ -110,16 +112,47 @@ def _due(table: Timetable, row: VisitRow, now: dt.datetime) -> dt.datetime | Non
 
 
 # ---- windows -------------------------------------------------------------------------------------------------------------
-def _first_visits(table: Timetable, now: dt.datetime, floor: int, known: Rows) -> Decision:
+@dataclass(frozen=True)
+class _Seen:
+    """What became of windows: visited one by one once they had ended, or left out by the stretch."""
+
+    visits: Rows
+    left_out: Sequence[tuple[VisitRow, Window]]
+
+    @classmethod
+    def of(cls, rows: Iterable[VisitRow]) -> "_Seen":
+        ended = [row for row in rows if row.put_ms >= row.ends_at]  # what was put before the end of its window saw a part of it
+        skipped = [(row, Window(*map(dt.datetime.fromisoformat, row.slot.split("/")))) for row in ended if row.outcome == "skipped"]
+        return cls({(row.slot, row.partition): row for row in ended if row.outcome != "skipped"}, skipped)
+
+    def has(self, window: Window, partition: str) -> bool:
+        return (window.text, partition) in self.visits or self.stretch(window, partition) is not None
+
+    def stretch(self, window: Window, partition: str) -> Window | None:
+        """The stretch that a window was left out with."""
+        found = (w for row, w in self.left_out if row.partition == partition and w.since <= window.since and window.until <= w.until)
+        return next(found, None)
+
+    def number(self, partition: str, since: int, until: int) -> int:
+        """How many windows are behind us that end after `since` and by `until`."""
+        rows = (*self.visits.values(), *(row for row, _ in self.left_out))
+        those = (row for row in rows if row.partition == partition and since < row.ends_at <= until)
+        return sum(row.n if row.outcome == "skipped" else 1 for row in those)
+
+
+def _first_visits(table: Timetable, now: dt.datetime, floor: int, seen: _Seen) -> Decision:
     ticked = table.last_tick(now)
-    endless = table.catch_up == "all" and table.max_windows is None
-    missing, later, whole, more = list[Window](), list[dt.datetime](), True, False
-    reached = floor
-    for window in table.windows(max(table.start, _moment(floor) or table.start)):
+    begin = max(table.start, _moment(floor) or table.start)
+    skips: list[VisitRow] = []
+    if table.count(begin, kept := _kept_from(table, now, ticked, begin, seen)):
+        skips, begin, floor = _left_out(table, now, begin, kept, seen), kept, to_ms(kept)
+    puts, later = list[VisitRow](), list[dt.datetime]()
+    missing, whole, more = 0, True, False
+    for looked, window in enumerate(table.windows(begin)):
         if window.until > ticked:
             later.append(table.next_tick(window.until - dt.timedelta(seconds=1)) + table.spread(window.text))
             break
-        if endless and len(missing) == BATCH:
+        if missing == BATCH or (whole and looked == LOOKS):
             more = True
             break
         due = table.next_tick(window.until - dt.timedelta(seconds=1)) + table.spread(window.text) if table.jitter_s else ticked
@@ -127,32 +160,40 @@ def _first_visits(table: Timetable, now: dt.datetime, floor: int, known: Rows) -
             later.append(due)
             whole = False  # what lies behind this one may be due before it
             continue
-        if any((window.text, partition) not in known for partition in table.partitions):
-            missing.append(window)
-        reached = to_ms(window.until) if whole else reached
-    kept = set(missing) if endless else _kept(table, now, ticked, missing)
-    puts, skips = list[VisitRow](), list[VisitRow]()
-    for window in missing[:BATCH]:
-        for partition in table.partitions:
-            if (window.text, partition) in known:
-                continue
-            row = VisitRow(subject=table.subject, partition=partition, slot=window.text, ends_at=to_ms(window.until))
-            if window in kept:
-                puts.append(visited(table, row, now))
-            else:
-                skips.append(msgspec.structs.replace(row, outcome="skipped"))
-    if len(missing) > BATCH:
-        reached, more = min(reached, to_ms(missing[BATCH].since)), True
-    return Decision(puts, skips, max(reached, floor), min(later, default=None), more)
+        new = [p for p in table.partitions if not seen.has(window, p)]
+        puts += [visited(table, _row(table, p, window), now) for p in new]
+        missing += bool(new)
+        floor = to_ms(window.until) if whole else floor
+    return Decision(puts, skips, floor, min(later, default=None), more)
 
 
-def _kept(table: Timetable, now: dt.datetime, ticked: dt.datetime, missing: Sequence[Window]) -> set[Window]:
-    """Those of `missing` that are put under the catch-up policy: the windows of the newest moment, and of earlier ones what it allows."""
-    before = table.last_tick(ticked - dt.timedelta(seconds=1))
-    fresh = [w for w in missing if w.until > before]
-    missed = [w for w in missing if w.until <= before]
-    if table.catch_up == "all":
-        return {*fresh, *missed[-(table.max_windows or len(missed)) :]} if missed else set(fresh)
+def _row(table: Timetable, partition: str, window: Window) -> VisitRow:
+    return VisitRow(subject=table.subject, partition=partition, slot=window.text, ends_at=to_ms(window.until))
+
+
+def _kept_from(table: Timetable, now: dt.datetime, ticked: dt.datetime, begin: dt.datetime, seen: _Seen) -> dt.datetime:
+    """What ends by this moment is left out under the catch-up policy; told from the newest window, however many were missed."""
+    before = table.last_tick(ticked - dt.timedelta(seconds=table.jitter_s + 1))
     if table.catch_up == "none" and now - ticked > GRACE + dt.timedelta(seconds=table.jitter_s):
-        return set()
-    return set(fresh)
+        return ticked
+    if table.catch_up != "all":
+        return before
+    if table.max_windows is None or table.count(begin, before) <= table.max_windows:
+        return begin
+    left, kept = table.max_windows, before
+    while left and (window := table.window_by(kept)).until > begin:
+        covers = [seen.stretch(window, p) for p in table.partitions]
+        left -= not all(seen.has(window, p) for p in table.partitions)
+        kept = max(w.since for w in covers if w) if all(covers) else window.since
+    return max(kept, begin)
+
+
+def _left_out(table: Timetable, now: dt.datetime, begin: dt.datetime, end: dt.datetime, seen: _Seen) -> list[VisitRow]:
+    """One row for each partition stands for all of its windows that end after `begin` and by `end`."""
+    stretch = Window(table.window_by(begin).until, table.window_by(end).until)
+    found = []
+    for partition in table.partitions:
+        number = table.count(begin, end) - seen.number(partition, to_ms(begin), to_ms(end))
+        if number > 0:
+            found.append(msgspec.structs.replace(_row(table, partition, stretch), n=number, put_ms=to_ms(now), outcome="skipped"))
+    return found

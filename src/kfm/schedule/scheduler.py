@@ -104,9 +104,10 @@ class Scheduler:
                 except Fenced:
                     self._lost()
                     return Ticked(False, puts, skips)
-                puts, skips, more = puts + len(found.puts), skips + len(found.skips), more or found.more
+                left_out = sum(row.n for row in found.skips)
+                puts, skips, more = puts + len(found.puts), skips + left_out, more or found.more
                 if found.puts or found.skips:
-                    self._say("schedule.put", schedule=table.name, jobs=len(found.puts), skipped=len(found.skips))
+                    self._say("schedule.put", schedule=table.name, jobs=len(found.puts), skipped=left_out)
             moments += [found.next_at] if found.next_at is not None else []
         return Ticked(True, puts, skips, min(moments, default=None), more)
 

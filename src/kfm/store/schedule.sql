@@ -12,7 +12,7 @@ select * from visit where subject = :subject and slot = :slot and partition = :p
 -- name: visit_shown
 select * from visit where subject = :subject and outcome in ('failed', 'cancelled') order by ends_at, partition limit :limit
 -- name: visit_count
-select outcome, count(*) as visits from visit where subject = :subject and (slot < 'event:' or slot >= 'event;') group by outcome
+select outcome, sum(case when outcome = 'skipped' and n > 1 then n else 1 end) as visits from visit where subject = :subject and (slot < 'event:' or slot >= 'event;') group by outcome
 -- name: visit_forget
 delete from visit where subject = :subject and slot >= 'event:' and slot < 'event;' and put_ms < :before
 -- name: checkpoint_get

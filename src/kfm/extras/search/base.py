@@ -1,14 +1,16 @@
 """One SQLite file that finds the passages of one version: full text by words, embeddings by meaning.
 
 A passage scores half by BM25 over its text and, for half as much, the titles and headings it stands under, half by the likeness of its
-embedding to the question's; each is divided by the best of its kind, so that neither drowns the other. A question is never a query
-language: its words are looked for, any of them may be missing.
+embedding to the question's; each is divided by the best of its kind, so that neither drowns the other. How rare a word is, is told over
+all indexes that are asked: in an index of two rows no word is rare. A question is never a query language: its words are looked for, any
+of them may be missing.
 """
 
 import json
+import math
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -18,7 +20,7 @@ from kfm.errors import IntegrityError, MissingExtra
 from kfm.extras.search.embed import Embedder, embedder
 from kfm.extras.search.passages import Passage, passages
 
-__all__ = ["FORMAT", "Passage", "Scored", "build", "find", "model", "passages", "question"]
+__all__ = ["FORMAT", "DamagedIndex", "Passage", "Scored", "build", "find", "model", "passages", "question"]
 
 FORMAT = 1
 _BATCH = 1024  # passages in one block of vectors
@@ -31,7 +33,10 @@ CREATE TABLE passages (id INTEGER PRIMARY KEY, text TEXT, context TEXT, file TEX
 CREATE TABLE vectors (block INTEGER PRIMARY KEY, data BLOB NOT NULL);
 CREATE VIRTUAL TABLE words USING fts5 (text, context, content='passages', content_rowid='id', tokenize='porter unicode61 remove_diacritics 2');
 """
-_BY_WORDS = "SELECT rowid, -bm25(words, 1.0, 0.5) AS score FROM words WHERE words MATCH ? ORDER BY score DESC, rowid LIMIT ?"
+_BY_WORD = "SELECT rowid, -bm25(words, 1.0, 0.5) * ? FROM words WHERE words MATCH ?"
+_BY_WORDS = (
+    "WITH found (id, score) AS MATERIALIZED ({}) SELECT id, sum(score) AS score FROM found GROUP BY id ORDER BY score DESC, id LIMIT ?"
+)
 
 
 class Scored(NamedTuple):
@@ -40,6 +45,30 @@ class Scored(NamedTuple):
     score: float
     file: Path
     passage: Passage
+
+
+class _Held(NamedTuple):
+    """How many passages there are, and how many with each word."""
+
+    passages: int
+    with_word: Mapping[str, int]
+
+    def rarity(self, word: str) -> float:
+        """The inverse document frequency as FTS5 reckons it."""
+        number = self.with_word[word]
+        return max(math.log((self.passages - number + 0.5) / (number + 0.5)), 1e-6)
+
+
+class DamagedIndex(IntegrityError):
+    """One index cannot be read; others may."""
+
+    def __init__(self, path: Path, error: Exception) -> None:
+        super().__init__(
+            f"The search index {path.parent.name}/{path.name} cannot be read: {error}.",
+            expected="the index as it was written",
+            remedy="Run the job index.build_embeddings of that dataset again: it makes another.",
+        )
+        self.path = path
 
 
 def model() -> str:
@@ -83,7 +112,7 @@ def question(text: str) -> list[str]:
 
 
 def find(indexes: Sequence[Path], text: str, limit: int) -> tuple[list[Scored], str]:
-    """The best passages of all `indexes` together, and a note when they were found by words only."""
+    """The best passages of all `indexes` together, and a note when they were found by words only; raises `DamagedIndex` for the first."""
     words, note = question(text), ""
     if not words or limit < 1:
         return [], note
@@ -92,11 +121,13 @@ def find(indexes: Sequence[Path], text: str, limit: int) -> tuple[list[Scored], 
         meaning = embedder()
     except MissingExtra as error:
         note = f"Found by words only: {error.remedy.split(',')[0]}."
+    held = {path: _held(path, words) for path in indexes}
+    everywhere = _Held(sum(h.passages for h in held.values()), {w: sum(h.with_word[w] for h in held.values()) for w in words})
     candidates: list[tuple[float, float, int, Path]] = []  # by words, by meaning, passage, index
     for path in indexes:
         with _reading(path) as db:
             alike = _alike(db, meaning, " ".join(words)) if meaning is not None else None
-            candidates += [(*scores, path) for scores in _candidates(db, words, alike)]
+            candidates += [(*scores, path) for scores in _candidates(db, held[path], everywhere, alike)]
         if meaning is not None and alike is None:
             note = "Found by words only in part: an index holds no embeddings of this model; build it again."
     by_words = max((c[0] for c in candidates), default=0.0) or 1.0
@@ -112,11 +143,7 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
             yield db
     except (sqlite3.DatabaseError, ValueError, TypeError, LookupError) as error:
-        raise IntegrityError(
-            f"The search index {path.parent.name}/{path.name} cannot be read: {error}.",
-            expected="the index as it was written",
-            remedy="Run the job index.build_embeddings of that dataset again: it makes another.",
-        ) from error
+        raise DamagedIndex(path, error) from error
 
 
 def _alike(db: sqlite3.Connection, meaning: Embedder, text: str) -> Any:
@@ -131,10 +158,26 @@ def _alike(db: sqlite3.Connection, meaning: Embedder, text: str) -> Any:
     return np.concatenate([np.zeros(0, np.float32), *(b.astype(np.float32) @ asked for b in blocks)])
 
 
-def _candidates(db: sqlite3.Connection, words: Sequence[str], alike: Any) -> Iterator[tuple[float, float, int]]:
+def _held(path: Path, words: Sequence[str]) -> _Held:
+    with _reading(path) as db:
+        (total,) = db.execute("SELECT value FROM meta WHERE name = 'passages'").fetchone()
+        return _Held(
+            int(total), {w: db.execute("SELECT count(*) FROM words WHERE words MATCH ?", (f'"{w}"',)).fetchone()[0] for w in words}
+        )
+
+
+def _by_words(db: sqlite3.Connection, held: _Held, everywhere: _Held) -> dict[int, float]:
+    """BM25 of the best passages, with each word weighed as everywhere and not as in this index alone."""
+    weights = {w: everywhere.rarity(w) / held.rarity(w) for w, number in held.with_word.items() if number}
+    if not weights:
+        return {}
+    asked = [part for w, weight in weights.items() for part in (weight, f'"{w}"')]
+    return dict(db.execute(_BY_WORDS.format(" UNION ALL ".join([_BY_WORD] * len(weights))), (*asked, _BEST)).fetchall())
+
+
+def _candidates(db: sqlite3.Connection, held: _Held, everywhere: _Held, alike: Any) -> Iterator[tuple[float, float, int]]:
     """The best by words and the best by meaning, each with both scores."""
-    asked = " OR ".join(f'"{w}"' for w in words)
-    lexical = dict(db.execute(_BY_WORDS, (asked, _BEST)).fetchall())
+    lexical = _by_words(db, held, everywhere)
     chosen = dict.fromkeys(lexical)
     if alike is not None and len(alike):
         order = alike.argsort(kind="stable")[::-1][:_BEST]

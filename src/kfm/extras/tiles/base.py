@@ -28,6 +28,7 @@ CROWDED = 5_000  # features in one tile
 _VISIBLE = 4 / 4096  # of a tile
 _ROWS = 16_384
 _EDGE = 85.0511  # latitude where the Web Mercator square ends
+_SIDE = 180 + 1e-6  # longitude likewise; what is rounded up a little is still on it
 _LATITUDE, _LONGITUDE = {"lat", "latitude"}, {"lon", "lng", "longitude"}
 Zoom = Annotated[int, msgspec.Meta(ge=0, le=22)]
 Pair = tuple[str, str]  # the columns of latitude and longitude
@@ -63,8 +64,8 @@ class Tiles(msgspec.Struct, frozen=True, kw_only=True):
     layer: str
     rows: int
     features: int  # the id of a feature in the tiles is the number of its row, counted from 1 over the sources in order
-    without_geometry: int  # null or empty
-    off_the_map: int  # nearer to a pole than Web Mercator reaches
+    without_geometry: int  # null, empty, or with a coordinate that is no number
+    off_the_map: int  # nearer to a pole than Web Mercator reaches, or wholly beyond 180 degrees of longitude
     minimum_zoom: int
     maximum_zoom: int
     bounds: tuple[float, float, float, float]  # west, south, east, north
@@ -126,10 +127,7 @@ def _block(batch: Any, where: str | Pair | None, number: int) -> tuple[bytes, Co
     if where is None:
         return b"", Counts(batch.num_rows, 0, batch.num_rows)
     shapes = shapely.force_2d(_shapes(batch, where))
-    missing = shapely.is_missing(shapes) | shapely.is_empty(shapes)
-    south, north = shapely.bounds(shapes)[:, 1], shapely.bounds(shapes)[:, 3]
-    with np.errstate(invalid="ignore"):
-        away = ~missing & ((south > _EDGE) | (north < -_EDGE))
+    missing, away = _not_drawn(shapes)
     kept = np.flatnonzero(~missing & ~away)
     geometry = [where] if isinstance(where, str) else []
     rows = _plain(batch.drop_columns(geometry)).take(_library("pyarrow").array(kept)).to_pylist()
@@ -142,6 +140,18 @@ def _block(batch: Any, where: str | Pair | None, number: int) -> tuple[bytes, Co
     return b"".join(line + b"\n" for line in lines), Counts(batch.num_rows, len(kept), int(missing.sum()), int(away.sum()))
 
 
+def _not_drawn(shapes: Any) -> tuple[Any, Any]:
+    """Which shapes are no place, for want of one or with a coordinate that is no number; and which lie off the map altogether."""
+    np, shapely = _library("numpy"), _library("shapely")
+    places, owner = shapely.get_coordinates(shapes, return_index=True)
+    missing = shapely.is_missing(shapes) | shapely.is_empty(shapes)
+    missing[owner[~np.isfinite(places).all(axis=1)]] = True
+    west, south, east, north = shapely.bounds(shapes).T
+    with np.errstate(invalid="ignore"):
+        away = ~missing & ((south > _EDGE) | (north < -_EDGE) | (west > _SIDE) | (east < -_SIDE))
+    return missing, away
+
+
 def _guess(tables: Mapping[str, Path], location: Pair | None) -> int:
     """The first zoom at which no tile is crowded and half of the shapes can be seen.
 
@@ -149,7 +159,6 @@ def _guess(tables: Mapping[str, Path], location: Pair | None) -> int:
     """
     np, top = _library("numpy"), GUESSES[-1]
     boxes = np.concatenate([np.empty((0, 4)), *_boxes(tables, location)])
-    boxes = boxes[~np.isnan(boxes[:, 0])]
     cells = ((boxes[:, :2] + boxes[:, 2:]) / 2 * 2**top).astype(np.int64)
     sizes = (boxes[:, 2:] - boxes[:, :2]).max(axis=1, initial=0)
     size = float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 1.0
@@ -158,14 +167,16 @@ def _guess(tables: Mapping[str, Path], location: Pair | None) -> int:
 
 
 def _boxes(tables: Mapping[str, Path], location: Pair | None) -> Iterator[Any]:
-    """West, north, east and south of every shape, from 0 to 1 over the square of the map; NaN where there is none."""
+    """West, north, east and south of every shape that is drawn, from 0 to 1 over the square of the map."""
     np, shapely = _library("numpy"), _library("shapely")
     for path in tables.values():
         with _parquet(path) as file:
             if (where := _places(file, location)) is None:
                 continue
             for batch in file.iter_batches(_ROWS, columns=[where] if isinstance(where, str) else list(where)):
-                west, south, east, north = shapely.bounds(_shapes(batch, where)).T
+                shapes = _shapes(batch, where)
+                missing, away = _not_drawn(shapes)
+                west, south, east, north = np.clip(shapely.bounds(shapes[~missing & ~away]), -180, 180).T
                 south, north = (np.radians(np.clip(y, -_EDGE, _EDGE)) for y in (south, north))
                 low, high = ((1 - np.arcsinh(np.tan(y)) / np.pi) / 2 for y in (south, north))
                 yield np.column_stack([(west + 180) / 360, high, (east + 180) / 360, low])
@@ -174,7 +185,8 @@ def _boxes(tables: Mapping[str, Path], location: Pair | None) -> Iterator[Any]:
 def _shapes(batch: Any, where: str | Pair) -> Any:
     np, pa, shapely = _library("numpy"), _library("pyarrow"), _library("shapely")
     if isinstance(where, str):
-        return shapely.from_wkb(batch.column(where).to_numpy(zero_copy_only=False))
+        with np.errstate(invalid="ignore"):
+            return shapely.from_wkb(batch.column(where).to_numpy(zero_copy_only=False))
     lat, lng = (batch.column(n).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) for n in where)
     with np.errstate(invalid="ignore"):
         known = (np.abs(lat) <= 90) & (np.abs(lng) <= 180)
