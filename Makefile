@@ -36,6 +36,7 @@ bench: setup
 
 drill: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m drill
+	KFM_SEEDS=12 $(BIN)/python -m pytest -n 2 tests/model/test_engine_model.py
 	$(BIN)/python -m benchmarks.kill_random --rounds 200
 	$(BIN)/python -m benchmarks.drill_demo
 

@@ -12,7 +12,7 @@ from tests.model.explore import SCENARIOS, Schemas, run
 from tests.model.mutations import MUTATIONS
 
 ROOT = Path(__file__).parents[2]
-SEEDS = range(2)
+SEEDS = range(int(os.environ.get("KFM_SEEDS", "1")))  # `make drill` tries more
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
