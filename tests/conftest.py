@@ -25,21 +25,23 @@ SHARED = Path(__file__).parents[2] / "shared"
 
 _EVERY_RUN = {  # file -> test -> how many of its cases run every time; the drill runs all of them
     "test_malformed.py": {"": 2},
-    "test_leak.py": {"test_a_leaking_connector_is_caught": 2},
+    "test_leak.py": {"test_a_leaking_connector_is_caught": 2, "test_hidden_keys_that_meet_official_rows_are_no_leak": 1},
     "test_restricted.py": {"test_a_planted_leak_is_caught_by_name": 2, "test_damaged_seals_are_noticed": 1},
     "test_drill.py": {
         "test_a_run_killed_at_a_system_call_resumes_to_the_same_bytes": 0,
         "test_a_step_that_is_only_unsafe_when_resumed_is_named": 0,
         "test_a_power_cut_loses_nothing_that_was_promised": 0,
     },
+    "test_recordings.py": {"test_replay_without_http_gives_the_same_version": 0},
+    "test_policy_conformance.py": {"test_we_pass_what_the_bare_engine_passes": 0},
     "test_raster.py": {"test_memory_does_not_grow_with_the_image": 0},
     "test_queue_kill.py": {"test_no_job_is_lost_and_no_effect_doubled": 3},
-    "test_contract_suite.py": {"test_every_rule_can_be_broken": 8},
+    "test_contract_suite.py": {"test_every_rule_can_be_broken": 4},
     "test_connector_new.py": {"test_options_may_stand_before_the_names": 1},
-    "test_protocol_model.py": {"test_every_invariant_holds_in_every_reachable_state": 5},
+    "test_protocol_model.py": {"test_every_invariant_holds_in_every_reachable_state": 3},
     "test_engine_model.py": {
-        "test_every_invariant_holds_with_the_store_on_a_server": 2,
-        "test_a_seeded_mistake_is_noticed": 4,
+        "test_every_invariant_holds_with_the_store_on_a_server": 1,
+        "test_a_seeded_mistake_is_noticed": 2,
     },
     "test_policy_agreement.py": {"test_ten_thousand_generated_questions_get_the_same_answer_from_the_server": 0},
 }
