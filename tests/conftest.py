@@ -106,19 +106,25 @@ def ws(tmp_path: Path) -> Path:
     return folder
 
 
+def caller(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """The command line for one workspace, called in this process."""
+
+    def call(*args: str) -> Said:
+        capsys.readouterr()
+        code = main(["-w", str(folder), *args])
+        said = capsys.readouterr()
+        return Said(code, said.out, said.err)
+
+    return call
+
+
 @pytest.fixture
 def kfm(ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
     """Call the command line in this process, against the sample upstream, with few and short retries."""
     monkeypatch.setenv("KFM_SAMPLE_UPSTREAM", sample.url)
     monkeypatch.setenv("KFM_FETCH_ATTEMPTS", "2")
 
-    def call(*args: str) -> Said:
-        capsys.readouterr()
-        code = main(["-w", str(ws), *args])
-        said = capsys.readouterr()
-        return Said(code, said.out, said.err)
-
-    return call
+    return caller(ws, capsys)
 
 
 TOOLS = {  # name -> what `go install` makes it from

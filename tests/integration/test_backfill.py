@@ -22,7 +22,7 @@ from kfm.model.job import Request
 from kfm.targets import targets_of
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
-from tests.conftest import Said, tree
+from tests.conftest import Said, caller, tree
 
 ID = "levels"
 ENTRY = """dataset_id: levels
@@ -71,13 +71,7 @@ def here(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def kfm(here: Path, capsys: pytest.CaptureFixture[str]) -> Kfm:
-    def call(*args: str) -> Said:
-        capsys.readouterr()
-        code = main(["-w", str(here), *args])
-        said = capsys.readouterr()
-        return Said(code, said.out, said.err)
-
-    return call
+    return caller(here, capsys)
 
 
 def ledger(here: Path) -> list[Any]:

@@ -15,7 +15,7 @@ from kfm.proposal import count, run_of, sign_off
 from kfm.targets import resumed_target, targets_of
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
-from tests.conftest import Said
+from tests.conftest import Said, caller
 
 ID = "levels"
 ENTRY = """dataset_id: levels
@@ -66,13 +66,7 @@ def here(made: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def kfm(here: Path, capsys: pytest.CaptureFixture[str]) -> Kfm:
-    def call(*args: str) -> Said:
-        capsys.readouterr()
-        code = main(["-w", str(here), *args])
-        said = capsys.readouterr()
-        return Said(code, said.out, said.err)
-
-    return call
+    return caller(here, capsys)
 
 
 @pytest.fixture

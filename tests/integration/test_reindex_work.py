@@ -15,7 +15,7 @@ from kfm.model.job import Request
 from kfm.store.sqlite import carry_over
 from kfm.wiring import open_store, open_world
 from kfm.workspace import Workspace, open_workspace
-from tests.conftest import Said
+from tests.conftest import Said, caller
 from tests.integration.test_backfill import ID, made, told
 
 Kfm = Callable[..., Said]
@@ -36,13 +36,7 @@ def here(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def kfm(here: Path, capsys: pytest.CaptureFixture[str]) -> Kfm:
-    def call(*args: str) -> Said:
-        capsys.readouterr()
-        code = main(["-w", str(here), *args])
-        said = capsys.readouterr()
-        return Said(code, said.out, said.err)
-
-    return call
+    return caller(here, capsys)
 
 
 def connection(workspace: Workspace) -> Any:

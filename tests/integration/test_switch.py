@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kfm import backfill
-from kfm.cli import main
 from kfm.cli import updater as updater_cli
 from kfm.cli.init import make_workspace
 from kfm.errors import Denied
@@ -18,7 +17,7 @@ from kfm.update import update
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from kfm.world import World
-from tests.conftest import Said
+from tests.conftest import Said, caller
 from tests.integration.upstream import Upstream
 
 ID = "levels"
@@ -58,13 +57,7 @@ def here(tmp_path: Path, up: Upstream) -> Path:
 
 @pytest.fixture
 def kfm(here: Path, capsys: pytest.CaptureFixture[str]) -> Kfm:
-    def call(*args: str) -> Said:
-        capsys.readouterr()
-        code = main(["-w", str(here), *args])
-        said = capsys.readouterr()
-        return Said(code, said.out, said.err)
-
-    return call
+    return caller(here, capsys)
 
 
 def seen(here: Path, look: Callable[[Any], Any]) -> Any:

@@ -13,7 +13,7 @@ from kfm.jobs import JOB_MODULES
 from kfm.targets import targets_of
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
-from tests.conftest import Said
+from tests.conftest import Said, caller
 from tests.integration.test_backfill import ID, _plan, made
 
 Kfm = Callable[..., Said]
@@ -28,13 +28,7 @@ def here(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def kfm(here: Path, capsys: pytest.CaptureFixture[str]) -> Kfm:
-    def call(*args: str) -> Said:
-        capsys.readouterr()
-        code = main(["-w", str(here), *args])
-        said = capsys.readouterr()
-        return Said(code, said.out, said.err)
-
-    return call
+    return caller(here, capsys)
 
 
 def parameters(here: Path, kind: str) -> list[str]:

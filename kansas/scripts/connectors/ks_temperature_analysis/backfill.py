@@ -3,7 +3,7 @@
 Stage: backfill
 Purpose: run a past window in batches, oldest first; a restart skips what is done
 Inputs: --since and --until; upstream, at the pace it allows
-Outputs: one run per batch with all its receipts; data/work/<dataset_id>/backfills/<key>.json
+Outputs: one run per batch with all its receipts; data/work/<dataset_id>/backfills/<backfill_id>.json
 Zone writes:
 - raw: yes
 - work: yes
