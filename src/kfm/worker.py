@@ -212,6 +212,8 @@ class Worker:
             self._look()
             if self._done or (self._hungry and not self._draining):
                 self._exchange()
+            if not self._hungry and not self._done:
+                self._store.tidy()
         except Fenced:
             self._rejoin()
         except KfmError as error:  # the store is away: what we know is kept, and we ask again
@@ -229,6 +231,8 @@ class Worker:
 
     def _exchange(self) -> None:
         """One transaction: what ended is written down, what is next is taken."""
+        if not self._done and not self._lost_touch and self._took_light():
+            return
         free = 0 if self._draining else self._slots - len(self._children)
 
         def work(tx: Any) -> tuple[list[JobRow], int | None, bool]:
@@ -252,6 +256,14 @@ class Worker:
                 self._begin(job)
         self._do_light(light)
         self._hungry = bool(light) or (len(self._children) < self._slots and len(jobs) > len(light))
+
+    def _took_light(self) -> bool:
+        """Begin with light jobs. Having taken them need not outlive a power cut: they are asked for, and only their end counts."""
+        if self._draining or not self._may(LIGHT_POOL):
+            return False
+        jobs = self._store.transaction(lambda tx: tx.jobs.claim(self._token, self._batch, (LIGHT_POOL,)), durable=False)
+        self._do_light(jobs)
+        return bool(jobs)
 
     def _may(self, pool: str) -> bool:
         return not self._pools or pool in self._pools

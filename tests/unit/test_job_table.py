@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.services import schema_url, shared_server
 
+from kfm.cli.runjob import _take
 from kfm.clock import SystemClock
 from kfm.errors import Fenced, UsageError
 from kfm.model.job import Input, Request, backoff_ms
@@ -309,3 +310,15 @@ def test_depths_tell_what_waits_and_what_runs(store: Any) -> None:
     claim(store, join(store, "a"), 1)
     found = {(d["pool"], d["state"]): (d["jobs"], d["later"]) for d in store.read(lambda tx: tx.jobs.depths())}
     assert found == {("default", "queued"): (3, 1), ("default", "running"): (1, 0)}
+
+
+@pytest.mark.parametrize("where", ["sqlite"], indirect=True)
+def test_a_job_that_a_command_asks_for_to_work_it_is_not_taken_by_a_worker_that_rests(where: Any, store: Any) -> None:
+    rival = open_at(where)
+    resting, token = join(rival, "resting"), join(store, "command")
+    store.bells.ring = lambda: claim(rival, resting)  # faster than any process
+    job = _take(store, token, Request(job_type="t"))
+    assert (job.owner, look(store, job).owner) == ("worker/command", "worker/command")
+    with pytest.raises(Fenced, match="already"):
+        _take(rival, resting, Request(job_type="t"))
+    rival.close()

@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import multiprocessing
 import select
+import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from tests.services import schema_url, shared_server
 from kfm.clock import SystemClock
 from kfm.errors import Fenced, IntegrityError, UsageError
 from kfm.model.ledger import LedgerRow, WalRecord
+from kfm.store.committer import Ticket
 from kfm.store.dialect import migration, to_postgres
 from kfm.store.sqlite import SqliteStore
 from kfm.wal import Wal, check_chain, record_hash
@@ -458,3 +460,42 @@ def test_a_newer_format_is_refused(place: Place) -> None:
     place.sql("pragma user_version = 99" if place.kind == "sqlite" else "update store_format set version = 99")
     with pytest.raises(UsageError, match="99"):
         place.open()
+
+
+def _waits_for_the_disk(tx: Any) -> bool:
+    if hasattr(tx.jobs._db, "total_changes"):
+        return bool(tx.jobs._db.execute("pragma synchronous").fetchone()[0] == 2)
+    return bool(tx.jobs._db.execute("show synchronous_commit").fetchone()["synchronous_commit"] == "on")
+
+
+def _break(tx: Any) -> None:
+    raise KeyError
+
+
+def test_only_what_a_power_cut_may_take_back_does_not_wait_for_the_disk(store: Any) -> None:
+    assert store.transaction(_waits_for_the_disk)
+    assert not store.transaction(_waits_for_the_disk, durable=False)
+    with pytest.raises(KeyError):
+        store.transaction(_break, durable=False)
+    assert store.transaction(_waits_for_the_disk)
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_a_batch_waits_for_the_disk_when_one_of_it_must(store: Any) -> None:
+    batch = [Ticket(_waits_for_the_disk, durable) for durable in (False, True)]
+    store._commit(batch)
+    assert [ticket.result for ticket in batch] == [True, True]
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_after_tidying_up_the_file_alone_holds_everything(store: Any, place: Place, tmp_path: Path) -> None:
+    store.transaction(lambda tx: tx.jobs.put("d", "", ""))
+    size = Path(place.where).stat().st_size
+    store.tidy()
+    assert Path(place.where).stat().st_size == size  # not worth it yet
+    for n in range(300):
+        store.transaction(lambda tx, n=n: tx.jobs.put("d", f"p{n}", ""), durable=False)
+    store.tidy()
+    shutil.copyfile(place.where, tmp_path / "alone")
+    with contextlib.closing(sqlite3.connect(tmp_path / "alone")) as db:
+        assert db.execute("select count(*) from job").fetchone() == (301,)

@@ -57,13 +57,12 @@ def _worked(workspace: Workspace, request: Request, args: Any) -> list[tuple[Job
         heart = Heartbeat(store, workspace.config.lease_seconds)
         heart.add(token)
         try:
-            job = _take(store, token, store.transaction(lambda tx: tx.jobs.submit(request)).job_id)
+            job = _take(store, token, request)
             done.append((job, _one(store, token, workspace, job, args.upstream)))
             while not args.no_follow and done[-1][1].status in ("succeeded", "skipped"):
-                job_id = store.read(lambda tx: _next(tx, request.dataset_id, job))
-                if job_id is None:
+                follows = store.transaction(lambda tx: _next(tx, token, request.dataset_id, job))
+                if follows is None:
                     break
-                follows = _take(store, token, job_id)
                 done.append((follows, _one(store, token, workspace, follows, args.upstream)))
         finally:
             heart.stop()
@@ -71,18 +70,28 @@ def _worked(workspace: Workspace, request: Request, args: Any) -> list[tuple[Job
     return done
 
 
-def _next(tx: Any, dataset_id: str, job: JobRow) -> str | None:
-    """A job that the run of this one asked for: judging what came in."""
+def _next(tx: Any, token: Token, dataset_id: str, job: JobRow) -> JobRow | None:
+    """Take the job that the run of this one asked for, judging what came in, unless a worker was faster."""
     waiting = tx.jobs.listing(state="queued", dataset_id=dataset_id) if dataset_id else []
-    return next((j.job_id for j in waiting if j.job_type == "validate.qa_dataset" and j.put_ms >= job.put_ms and not j.attempts), None)
+    found = (j.job_id for j in waiting if j.job_type == "validate.qa_dataset" and j.put_ms >= job.put_ms and not j.attempts)
+    job_id = next(found, None)
+    return None if job_id is None else tx.jobs.claim_one(token, job_id)
 
 
-def _take(store: Any, token: Token, job_id: str) -> JobRow:
-    job: JobRow | None = store.transaction(lambda tx: tx.jobs.claim_one(token, job_id))
+def _take(store: Any, token: Token, request: Request) -> JobRow:
+    """Ask for a job and take it, before a worker that rests can."""
+
+    def take(tx: Any) -> tuple[JobRow, JobRow | None]:
+        asked = tx.jobs.submit(request)
+        return asked, tx.jobs.claim_one(token, asked.job_id)
+
+    job: JobRow | None
+    asked, job = store.transaction(take)
     if job is None:
-        found: JobRow = store.read(lambda tx: tx.jobs.of(job_id))
-        store.read(lambda tx: check_switch(tx, found.dataset_id, found.job_type))
-        raise Fenced(f"A worker has job {job_id} already.", expected="it to wait", remedy=f"`kfm jobs show {job_id}` shows it.")
+        store.read(lambda tx: check_switch(tx, asked.dataset_id, asked.job_type))
+        raise Fenced(
+            f"A worker has job {asked.job_id} already.", expected="it to wait", remedy=f"`kfm jobs show {asked.job_id}` shows it."
+        )
     return job
 
 

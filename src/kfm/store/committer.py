@@ -15,10 +15,10 @@ __all__ = ["Committer", "Ticket"]
 class Ticket:
     """One piece of work waiting to be committed."""
 
-    __slots__ = ("error", "gate", "leads", "result", "work")
+    __slots__ = ("durable", "error", "gate", "leads", "result", "work")
 
-    def __init__(self, work: Callable[[Any], Any]) -> None:
-        self.work = work
+    def __init__(self, work: Callable[[Any], Any], durable: bool) -> None:
+        self.work, self.durable = work, durable
         self.result: Any = None
         self.error: BaseException | None = None
         self.leads = False
@@ -35,9 +35,9 @@ class Committer:
         self._queue: deque[Ticket] = deque()
         self._leading = False
 
-    def submit(self, work: Callable[[Any], Any]) -> Any:
-        """Return what `work` returned once it is durable, or raise what it raised."""
-        ticket = Ticket(work)
+    def submit(self, work: Callable[[Any], Any], durable: bool = True) -> Any:
+        """Return what `work` returned once it is committed, or raise what it raised."""
+        ticket = Ticket(work, durable)
         with self._mutex:
             self._queue.append(ticket)
             lead = not self._leading

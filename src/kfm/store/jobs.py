@@ -24,12 +24,9 @@ SQL["job_put"] = (
     f"insert into job ({_COLUMNS}) values ({', '.join(':' + f for f in _FIELDS)}) on conflict (job_id) do update set "
     + ", ".join(f"{f} = excluded.{f}" for f in _CHANGING)
 )
-SQL["job_claim"] = f"""with picked as materialized (select job_id as picked_id from job where state = 'queued' and pool = :pool
+SQL["job_ready"] = f"""select {_COLUMNS}, :now_ms as now_ms from job where state = 'queued' and pool = :pool
   and not_before <= :now_ms and not exists (select 1 from switch where name = job.dataset_id or name = job.job_type)
-  order by priority desc, vtime, rowid limit :limit /*for update*/ /*skip locked*/)
-update job set state = 'running', owner = :owner, token = :token, started_at = :now, outcome = '',
-  wait_ms = :now_ms - case when put_ms > not_before then put_ms else not_before end
-where job_id in (select picked_id from picked) and state = 'queued' returning {_COLUMNS}"""
+  order by priority desc, vtime, rowid limit :limit /*for update*/ /*skip locked*/"""
 SQL["job_list"] = f"""select {_COLUMNS} from job where (cast(:state as text) is null or state = :state)
   and (cast(:dataset_id as text) is null or dataset_id = :dataset_id) and (cast(:job_type as text) is null or job_type = :job_type)
   and (cast(:outcome as text) is null or outcome = :outcome) order by put_ms desc, rowid desc limit :limit"""
@@ -86,9 +83,10 @@ class JobView(View):
         """Ask for a job. Asked for twice while it waits it is one job; while it runs, it runs once more afterwards."""
         if request.dataset_id:
             self._alone(request.dataset_id)
-        old = self.of(_job_id(request))
+        job_id = _job_id(request)
+        old = self.of(job_id)
         if old is None or (old.state == "ended" and not request.once):
-            job = self._new(request, old)
+            job = self._new(job_id, request, old)
         elif old.state == "ended":
             return old
         elif old.state == "queued":
@@ -109,7 +107,7 @@ class JobView(View):
     def _is_lease_free(self, job: JobRow) -> bool:
         return LeaseView(self._store, self._db).is_free(f"{job.dataset_id}/{job.partition or '-'}")
 
-    def _new(self, request: Request, old: JobRow | None) -> JobRow:
+    def _new(self, job_id: str, request: Request, old: JobRow | None) -> JobRow:
         pool = request.pool or (old.pool if old is not None else "default")
         if pool == "light" and request.dataset_id:
             raise UsageError("The pool light is for jobs that run inside workers.", expected="another pool", remedy="Name another one.")
@@ -125,7 +123,7 @@ class JobView(View):
             "trace": {**msgspec.to_builtins(request.trace), "correlation_id": request.trace.correlation_id or str(ids.new_run_id())},
         }
         return JobRow(
-            job_id=_job_id(request), job_type=request.job_type, dataset_id=request.dataset_id, partition=request.partition, win=request.win,
+            job_id=job_id, job_type=request.job_type, dataset_id=request.dataset_id, partition=request.partition, win=request.win,
             state="queued", again=0, forced=request.forced, generation=1 if old is None else old.generation + 1, reason=request.reason,
             put_at=self._now(), pool=pool, priority=request.priority, vtime=vtime, not_before=request.not_before, put_ms=self._store.now_ms(),
             envelope=msgspec.json.encode(carried).decode(), max_attempts=request.max_attempts,
@@ -203,12 +201,14 @@ class JobView(View):
         return self.of(job_id)
 
     def _claim(self, worker: Token, pool: str, limit: int) -> list[JobRow]:
-        rows = self._all(
-            "job_claim", owner=worker.lease, token=worker.number, pool=pool, limit=limit, now=self._now(), now_ms=self._store.now_ms()
-        )
-        if rows:
-            self._do("pool_vtime", name=pool, vtime=max(r["vtime"] for r in rows))
-        return sorted((_must(r) for r in rows), key=lambda j: (-j.priority, j.vtime))
+        rows = self._all("job_ready", pool=pool, limit=limit, now_ms=self._store.now_ms())
+        if not rows:
+            return []
+        taken = {"state": "running", "owner": worker.lease, "token": worker.number, "started_at": self._now(), "outcome": ""}
+        waited = [(r, r["now_ms"] - max(r["put_ms"], r["not_before"])) for r in rows]
+        self._do("job_take", rows=msgspec.json.encode([[r["job_id"], wait_ms] for r, wait_ms in waited]).decode(), **taken)
+        self._do("pool_vtime", name=pool, vtime=max(r["vtime"] for r in rows))
+        return [msgspec.structs.replace(_must(r), wait_ms=wait_ms, **taken) for r, wait_ms in waited]
 
     def finish(self, worker: Token, job: JobRow, outcome: str, error: str = "") -> bool:
         """The job has ended. False: it is no longer this worker's, and nothing was written."""
@@ -224,12 +224,15 @@ class JobView(View):
         return outcome in ("succeeded", "skipped", "failed") and bool(self._do("job_note", **told))
 
     def finish_all(self, worker: Token, jobs: Iterable[JobRow], outcome: str) -> set[str]:
-        """Jobs that ended alike, in one statement. The ids of those that were still this worker's."""
-        rows = msgspec.json.encode([[job.job_id] for job in jobs]).decode()
-        return {
-            r["job_id"]
-            for r in self._all("job_finish_all", rows=rows, owner=worker.lease, token=worker.number, outcome=outcome, now=self._now())
+        """Jobs that ended alike. The ids of those that were still this worker's."""
+        which = {
+            "rows": msgspec.json.encode([[job.job_id] for job in jobs]).decode(),
+            "owner": worker.lease,
+            "token": worker.number,
         }
+        ours = {r["job_id"] for r in self._all("job_held_all", **which)}
+        self._do("job_finish_all", **which, outcome=outcome, now=self._now())
+        return ours
 
     def fail(self, worker: Token, job: JobRow, error: str, *, retry: bool = True, denied: bool = False) -> bool:
         """The job did not succeed: again after a pause, or put aside; one that was denied has ended."""

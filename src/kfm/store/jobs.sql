@@ -1,5 +1,8 @@
 -- name: job_start
 update job set state = 'running', outcome = '', cancel = 0 where job_id = :job_id
+-- name: job_take
+update job set state = :state, owner = :owner, token = :token, started_at = :started_at, outcome = :outcome, wait_ms = cast(given.wait_ms as bigint)
+from (select json_extract(value, '$[0]') as taken_id, json_extract(value, '$[1]') as wait_ms from json_each(:rows)) as given where job_id = given.taken_id
 -- name: job_waiting
 select * from job where dataset_id = :dataset_id and state <> 'ended' order by put_at, job_id
 -- name: job_finish
@@ -9,7 +12,10 @@ where job_id = :job_id and owner = :owner and token = :token and state = 'runnin
 -- name: job_finish_all
 update job set state = case when again > 0 then 'queued' else 'ended' end, forced = case when again > 0 then again - 1 else 0 end,
   again = 0, owner = null, outcome = :outcome, error = '', ended_at = :now, attempts = 0, losses = 0, cancel = 0, not_before = 0
-where job_id in (select json_extract(value, '$[0]') from json_each(:rows)) and owner = :owner and token = :token and state = 'running' returning job_id
+where job_id in (select json_extract(value, '$[0]') from json_each(:rows)) and owner = :owner and token = :token and state = 'running'
+-- name: job_held_all
+select job_id from job where job_id in (select json_extract(value, '$[0]') from json_each(:rows)) and owner = :owner and token = :token
+  and state = 'running' /*for update*/
 -- name: job_note
 update job set outcome = :outcome, error = :error where job_id = :job_id and generation = :generation and state = 'ended' and outcome <> 'dead'
 -- name: job_held

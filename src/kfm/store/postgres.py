@@ -230,12 +230,14 @@ class PostgresStore:
         """This machine's time, for what is shown; what decides asks the server inside its transaction."""
         return int(self.clock.now().timestamp() * 1000)
 
-    def transaction(self, work: Callable[[PostgresTx], T]) -> T:
-        return self._write(work, PATIENCE)
+    def transaction(self, work: Callable[[PostgresTx], T], *, durable: bool = True) -> T:
+        return self._write(work, PATIENCE, durable)
 
-    def _write(self, work: Callable[[PostgresTx], T], patience: float) -> T:
+    def _write(self, work: Callable[[PostgresTx], T], patience: float, durable: bool = True) -> T:
         with self._begun(_WRITE, patience) as (db, first):
             self._check_epoch(first)
+            if not durable:
+                db.execute("set local synchronous_commit = off")
             tx = PostgresTx(self, db, first["now_ms"])
             try:
                 with self._mapped():
@@ -346,6 +348,9 @@ class PostgresStore:
     def bell(self) -> "ServerBell":
         """What rings when somebody puts a job."""
         return ServerBell(self._connect)
+
+    def tidy(self) -> None:
+        """The server does that by itself."""
 
     def check(self) -> str:
         """'ok', or what is wrong with the tables."""

@@ -30,6 +30,7 @@ DERIVED = {
     "proposal", "lease", "meta", "sqlite_sequence",
 }  # fmt: skip
 WAIT_AGAIN = "update job set state = 'queued', owner = null where state = 'running'"  # nobody of an earlier epoch may end it
+_UNTIDY = 256  # changes of rows: a few pages each
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afs", "ceph", "glusterfs", "lustre", "9p"}
 
 
@@ -65,6 +66,7 @@ class SqliteStore:
         self.locks = LockFolder(path.parent / "locks")
         self.bells = Bells(path.parent / "bells")
         self.sql, self.timed = SQL, frozenset(name for name, sql in SQL.items() if is_timed(sql))
+        self._tidied = 0  # changes of ours when the log was last brought into the file
         self._after: list[Callable[[], None]] = []
         self._undo: list[Callable[[], None]] = []
         self._db = self._open()
@@ -89,7 +91,8 @@ class SqliteStore:
             with self._turn():  # a new file changes its journal mode once, and does not wait for others while it does
                 db.execute("pragma journal_mode = wal")
             db.execute("pragma synchronous = full")
-            db.execute("pragma cache_size = -1024")
+            db.execute("pragma cache_size = -512")
+            db.execute("pragma wal_autocheckpoint = 4000")  # `tidy` comes first where somebody rests now and then
             db.execute("pragma foreign_keys = on")
         except sqlite3.DatabaseError as error:
             raise _store_error(self.path, error) from error
@@ -120,8 +123,8 @@ class SqliteStore:
         finally:
             fcntl.flock(self._turnstile, fcntl.LOCK_UN)
 
-    def transaction(self, work: Callable[[SqliteTx], T]) -> T:
-        result: T = self._committer.submit(work)
+    def transaction(self, work: Callable[[SqliteTx], T], *, durable: bool = True) -> T:
+        result: T = self._committer.submit(work, durable)
         return result
 
     def read(self, work: Callable[[SqliteTx], T]) -> T:
@@ -161,6 +164,16 @@ class SqliteStore:
         """What rings when somebody puts a job."""
         return self.bells.hang()
 
+    def tidy(self) -> None:
+        """Bring the log into the file now, while nothing waits, so that no commit has to stop for it."""
+        if self._db.total_changes - self._tidied >= _UNTIDY:
+            self.transaction(lambda tx: self.after_commit(self._checkpoint))
+
+    def _checkpoint(self) -> None:
+        with self._turn():
+            self._db.execute("pragma wal_checkpoint(passive)")
+        self._tidied = self._db.total_changes
+
     def on_rollback(self, call: Callable[[], None]) -> None:
         self._undo.append(call)
 
@@ -168,9 +181,12 @@ class SqliteStore:
         db = self._db
         kept: list[list[Callable[[], None]]] = []
         undo: list[Callable[[], None]] = []
+        durable = any(ticket.durable for ticket in batch)
         fcntl.flock(self._turnstile, fcntl.LOCK_EX)
         try:
             self._check_file()
+            if not durable:
+                db.execute("pragma synchronous = normal")
             db.execute("begin immediate")
             try:
                 for ticket in batch:
@@ -184,6 +200,8 @@ class SqliteStore:
             finally:
                 if db.in_transaction:
                     db.execute("rollback")
+                if not durable:
+                    db.execute("pragma synchronous = full")
         except sqlite3.DatabaseError as error:
             raise _store_error(self.path, error) from error
         finally:
