@@ -15,7 +15,7 @@ import pytest
 from tests.services import schema_url, shared_server
 
 from kfm.clock import SystemClock
-from kfm.errors import Fenced, IntegrityError, UsageError
+from kfm.errors import Fenced, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import LedgerRow, WalRecord
 from kfm.store.committer import Ticket
 from kfm.store.dialect import migration, to_postgres
@@ -477,6 +477,16 @@ def test_only_what_a_power_cut_may_take_back_does_not_wait_for_the_disk(store: A
     assert not store.transaction(_waits_for_the_disk, durable=False)
     with pytest.raises(KeyError):
         store.transaction(_break, durable=False)
+    assert store.transaction(_waits_for_the_disk)
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_a_hasty_transaction_that_could_not_begin_makes_no_other_one_hasty(store: Any, place: Place) -> None:
+    store._db.execute("pragma busy_timeout = 0")
+    with contextlib.closing(sqlite3.connect(place.where, isolation_level=None)) as db:
+        db.execute("begin immediate")
+        with pytest.raises(KfmError):
+            store.transaction(_waits_for_the_disk, durable=False)
     assert store.transaction(_waits_for_the_disk)
 
 

@@ -66,6 +66,7 @@ class SqliteStore:
         self.locks = LockFolder(path.parent / "locks")
         self.bells = Bells(path.parent / "bells")
         self.sql, self.timed = SQL, frozenset(name for name, sql in SQL.items() if is_timed(sql))
+        self._syncs = True  # whether a commit waits for the disk
         self._tidied = 0  # changes of ours when the log was last brought into the file
         self._after: list[Callable[[], None]] = []
         self._undo: list[Callable[[], None]] = []
@@ -170,7 +171,7 @@ class SqliteStore:
             self.transaction(lambda tx: self.after_commit(self._checkpoint))
 
     def _checkpoint(self) -> None:
-        with self._turn():
+        with self._turn(), contextlib.suppress(sqlite3.DatabaseError):  # whoever commits next says what is wrong
             self._db.execute("pragma wal_checkpoint(passive)")
         self._tidied = self._db.total_changes
 
@@ -185,8 +186,9 @@ class SqliteStore:
         fcntl.flock(self._turnstile, fcntl.LOCK_EX)
         try:
             self._check_file()
-            if not durable:
-                db.execute("pragma synchronous = normal")
+            if durable != self._syncs:
+                db.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
+                self._syncs = durable
             db.execute("begin immediate")
             try:
                 for ticket in batch:
@@ -200,8 +202,6 @@ class SqliteStore:
             finally:
                 if db.in_transaction:
                     db.execute("rollback")
-                if not durable:
-                    db.execute("pragma synchronous = full")
         except sqlite3.DatabaseError as error:
             raise _store_error(self.path, error) from error
         finally:
