@@ -89,9 +89,7 @@ def _take(store: Any, token: Token, request: Request) -> JobRow:
     asked, job = store.transaction(take)
     if job is None:
         store.read(lambda tx: check_switch(tx, asked.dataset_id, asked.job_type))
-        raise Fenced(
-            f"A worker has job {asked.job_id} already.", expected="it to wait", remedy=f"`kfm jobs show {asked.job_id}` shows it."
-        )
+        raise Fenced(f"A worker has job {asked.job_id} already.", expected="it to wait", remedy=f"`kfm jobs show {asked.job_id}` shows it.")
     return job
 
 
