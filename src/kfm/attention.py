@@ -48,7 +48,7 @@ def attention(world: World, rows: Iterable[Mapping[str, Any]]) -> list[Attention
     found = [a for row in rows if (a := _dataset(row)) is not None]
     jobs, dead, lost, off, pools, workers = world.store.read(
         lambda tx: (
-            tx.jobs.listing(state="queued", limit=1000), tx.jobs.listing(state="ended", outcome="dead", limit=20), tx.jobs.lost(),
+            tx.jobs.listing(state="queued", outcome="failed", limit=20), tx.jobs.listing(state="ended", outcome="dead", limit=20), tx.jobs.lost(),
             tx.jobs.switches(), pool_rows(tx, world.store.now_ms()), [h for h in tx.leases.held() if h["name"].startswith("worker/")],
         )
     )  # fmt: skip

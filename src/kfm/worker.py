@@ -31,6 +31,7 @@ __all__ = ["Ended", "Limits", "Worker"]
 
 LOOK_S = 1.0  # how often a worker looks whether another one died
 LEFT_S = 2.0  # a proposal that nobody promotes for so long was left by a dead run
+STOP_S = 5.0  # how long a job that is told to stop may take
 LATER_MS = 2000  # how long a job rests whose partition another run holds
 _BATCH_S = 0.02  # how long a batch of light jobs should take
 _MOST = 256
@@ -74,6 +75,15 @@ class _Child:
     deadline: float
     heard: bytearray = field(default_factory=bytearray)
     stopped: str = ""  # why we stopped it
+
+    def hear(self) -> bytes:
+        """What it has said since; nothing: it has closed its end, or says nothing now."""
+        assert self.process.stdout is not None
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self.process.stdout.fileno(), 1 << 16)
+            self.heard += data[: max(0, _LINE_CAP - len(self.heard))]
+            return data
+        return b""
 
     def stop(self, why: str, number: int = signal.SIGTERM) -> None:
         self.stopped = self.stopped or why
@@ -174,7 +184,7 @@ class Worker:
         given = [child.job for child in self._children.values()]
         for child in self._children.values():
             child.stop("the worker stops")
-        self._end_children(5.0)
+        self._end_children(STOP_S)
         for number, handler in before:
             signal.signal(number, handler)
         if before:
@@ -342,6 +352,8 @@ class Worker:
             child.process.wait(0.0 if child.stopped else 5.0)
         child.stop("", signal.SIGKILL)  # and whatever it left in its group
         code = child.process.wait()
+        while len(child.heard) < _LINE_CAP and child.hear():
+            pass  # its last words may have come with its end
         _close_pipes(child)
         ended = _said(child, code)
         job, took = child.job, int((time.monotonic() - child.began) * 1000)
@@ -392,7 +404,7 @@ class Worker:
         """Now and then: dead workers, cancelled jobs, deadlines, what is left half promoted."""
         now = time.monotonic()
         for child in self._children.values():
-            if now > child.deadline and not child.stopped:
+            if now > child.deadline:
                 child.stop("time", signal.SIGKILL)
         for child in [c for c in self._children.values() if c.process.poll() is not None and now >= self._next_look]:
             self._finished(child)  # it is gone, whoever else holds its line
@@ -410,6 +422,7 @@ class Worker:
         for child in self._children.values():
             if child.job.job_id in cancelled:
                 child.stop("cancelled")
+                child.deadline = min(child.deadline, now + STOP_S)  # one that does not listen is killed then
         self._left = {name: self._left.get(name, now) for name in left}  # since when: a run on its way to promote is not left
         for name in [n for n, since in self._left.items() if now - since > LEFT_S]:
             self._store.transaction(lambda tx, name=name: tx.jobs.submit(Request(job_type="repair", dataset_id=name)))
@@ -443,9 +456,7 @@ class Worker:
                 self._heard(key.data)
 
     def _heard(self, child: _Child) -> None:
-        assert child.process.stdout is not None
-        data = os.read(child.process.stdout.fileno(), 1 << 16)
-        child.heard += data[: max(0, _LINE_CAP - len(child.heard))]
+        data = child.hear()
         if not data or data.endswith(b"\n"):  # it has said all, even when something it started holds the line
             self._finished(child)
 

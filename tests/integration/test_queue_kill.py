@@ -1,5 +1,6 @@
 """Whoever is taken away under load, every job leaves its keyed effect once. Few jobs here; `python -m benchmarks.queue_kill` has more."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -23,3 +24,13 @@ def test_no_job_is_lost_and_no_effect_doubled(store: str, scenario: str, rounds:
         services._programs()  # skips where there is none
     found = queue_kill.run([store], scenario, rounds, SMALL, 7, lambda r: None)
     assert [(r.lost, r.duplicate_effects, r.wrong) for r in found] == [(0, 0, "")] * rounds
+
+
+def test_the_json_is_one_document_with_the_rounds_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--rounds", "1", "--jobs", "60", "--store", "sqlite", "--lease", "2", "--json"]
+    code = queue_kill.main(words)
+    told = json.loads(capsys.readouterr().out)
+    assert list(told) == ["rounds"]
+    (found,) = told["rounds"]
+    assert {"store", "lost", "duplicate_effects", "takeover_s"} <= set(found)
+    assert (code, found["store"], found["lost"], found["duplicate_effects"]) == (0, "sqlite", 0, 0)

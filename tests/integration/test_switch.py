@@ -1,6 +1,7 @@
 """The kill switch: nothing new of what is off begins, whichever way it is asked for; who, when and why is recorded and shown."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from kfm import backfill
 from kfm.cli import updater as updater_cli
 from kfm.cli.init import make_workspace
+from kfm.cli.worker import make_worker
 from kfm.errors import Denied
 from kfm.inline import drive
 from kfm.targets import targets_of
@@ -113,6 +115,21 @@ def test_a_worker_leaves_it_in_the_queue_until_it_is_on(here: Path, kfm: Kfm, up
     kfm("switch", "on", ID)
     assert kfm("worker", "run", "--until-idle").code == 0
     assert [r.state for r in runs(here)] == ["COMMITTED"]
+
+
+@pytest.mark.parametrize("name", [ID, "ingest.pull_source"])
+def test_a_job_that_was_taken_just_before_is_given_back_untried(here: Path, kfm: Kfm, up: Upstream, name: str) -> None:
+    kfm("jobs", "put", "ingest.pull_source", "--dataset", f"kfm://dataset/{ID}")
+    off = [sys.executable, "-m", "kfm", "-w", str(here), "switch", "off", name, "--reason", "now"]
+    late = f"import subprocess; subprocess.run({off!r}, stdin=subprocess.DEVNULL, check=True, stdout=2)\nfrom kfm.job_process import main\nmain()"
+    with open_world(open_workspace(here)) as world:
+        worker = make_worker(open_workspace(here), world.store, slots=1)
+        worker._command = [sys.executable, "-c", late]
+        worker.run(until_idle=True)
+        (job,) = world.store.read(lambda tx: tx.jobs.listing())
+    assert (job.state, job.owner, job.attempts, job.error) == ("queued", None, 0, "")
+    assert up.asked == []
+    assert not list((here / "receipts").rglob("*.json"))
 
 
 def test_asking_a_schedule_is_refused_and_puts_nothing(here: Path, kfm: Kfm) -> None:

@@ -15,7 +15,7 @@ from kfm.clock import SystemClock
 from kfm.store.sqlite import SqliteStore
 
 MODULE = """
-import os, time
+import os, signal, time
 import msgspec
 from kfm.errors import Denied
 from kfm.jobs.base import JobContext, JobResult, JobType
@@ -33,13 +33,19 @@ def run(ctx: JobContext) -> JobResult:
     with open(os.environ["KFM_TEST_MARKS"], "a") as marks:
         marks.write(f"began {p.mark} {os.getpid()}\\n")
     kept = bytearray(p.megabytes << 20)
+    if p.end == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(p.seconds)
+    if p.end == "odd":
+        raise ValueError("\\udcff\\0" + "y" * (20 << 20))
     if p.end == "error":
         raise ValueError("as asked")
     if p.end == "deny":
         raise Denied("the policy says no", expected="a yes", remedy="ask")
     if p.end == "daemon" and os.fork() == 0:
         os.setsid()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever reads what the worker says need not wait for it
+        os.dup2(1, 2)
         with open(os.environ["KFM_TEST_MARKS"], "a") as marks:
             marks.write(f"daemon {p.mark} {os.getpid()}\\n")
         time.sleep(90)

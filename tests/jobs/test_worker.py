@@ -4,11 +4,18 @@ import json
 import os
 import re
 import signal
+import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from kfm.clock import SystemClock
+from kfm.joblog import JobLog
+from kfm.model.job import Request
+from kfm.worker import Worker
+from tests.conftest import Said
 from tests.jobs.conftest import Workers
 
 
@@ -173,8 +180,6 @@ def test_a_typing_mistake_in_the_configuration_loses_no_job(workers: Workers) ->
 def test_a_type_that_cannot_be_loaded_hurts_no_other_job(workers: Workers) -> None:
     folder = workers.marks.parent / "package"
     (folder / "kfmnap-1.dist-info" / "entry_points.txt").write_text("[kfm.jobs]\ntest.nap = kfmnap:JOB\ntest.broken = kfmbroken\n")
-    from kfm.model.job import Request
-
     broken = workers.store.transaction(lambda tx: tx.jobs.submit(Request(job_type="test.broken", max_attempts=1)))
     good = workers.put("good")
     assert workers.kfm("worker", "run", "--until-idle").returncode == 0
@@ -192,13 +197,14 @@ def test_a_log_that_cannot_be_written_stops_no_job(workers: Workers) -> None:
     "flags",
     [
         ["--not-before", "soon"],
+        ["--not-before", "9999-12-31T23:59:59-14:00"],
         ["--priority", "99999999999"],
         ["--window", "x"],
         ["--partition", "../x"],
         ["--pool", 'a"b'],
         ["--pool", "light"],
     ],
-    ids=lambda flags: flags[0],
+    ids=" ".join,
 )
 def test_a_job_that_makes_no_sense_is_refused_when_it_is_put(workers: Workers, flags: list[str]) -> None:
     said = workers.kfm("jobs", "put", "ingest.pull_source", "--dataset", "kfm://dataset/ks_earthquakes", *flags)
@@ -218,6 +224,85 @@ def test_a_running_job_can_be_cancelled(workers: Workers) -> None:
     signals = "".join(p.read_text() for p in (workers.ws / "ledger" / "logs").glob("signals-*"))
     lifecycle = [json.loads(line)["value"] for line in signals.splitlines() if json.loads(line)["signal"] == "run.lifecycle"]
     assert lifecycle == ["queued", "started", "cancelled"]
+
+
+def test_a_cancelled_job_that_does_not_listen_is_killed(workers: Workers) -> None:
+    job_id = workers.put("deaf", seconds=55, end="deaf")
+    workers.start("--concurrency=1")
+    workers.until(lambda: workers.lines("began"))
+    assert workers.kfm("jobs", "cancel", job_id).returncode == 0
+    workers.until(lambda: workers.job(job_id).state == "ended")
+    assert workers.job(job_id).outcome == "cancelled"
+    assert all(gone(pid) for pid in workers.pids())
+
+
+def test_an_error_of_any_length_and_any_character_is_told(workers: Workers) -> None:
+    job_id = workers.put("odd", end="odd")
+    workers.start("--concurrency=1")
+    job = workers.until(lambda: workers.job(job_id).attempts and workers.job(job_id))
+    assert job.error.startswith("test.nap met ValueError: ??yyy")
+    assert len(job.error) <= 8000
+
+
+def test_what_a_process_said_with_its_last_breath_counts(workers: Workers) -> None:
+    says = 'import sys; sys.stdin.readline(); print(\'{"status": "succeeded", "receipt": "-"}\')'
+    job_id = workers.put("last words")
+    worker = Worker(workers.store, SystemClock(), name="w", slots=1, lease_seconds=15, command=[sys.executable, "-c", says])
+    worker._join()
+    before = worker._listen()
+    worker._exchange()
+    (child,) = worker._children.values()
+    child.process.wait()
+    worker._look()  # sees that it is gone before anybody has heard what it said
+    worker._leave(before)
+    assert (workers.job(job_id).outcome, workers.job(job_id).attempts) == ("succeeded", 0)
+
+
+def test_what_run_job_cannot_work_now_is_left_to_the_workers(workers: Workers) -> None:
+    workers.store.transaction(lambda tx: tx.leases.take("ks_earthquakes/-", "another run", 60))
+    job_id = workers.kfm("jobs", "put", "ingest.pull_source", "--dataset", "kfm://dataset/ks_earthquakes").stdout.strip()
+    said = workers.kfm("worker", "run-job", "ingest.pull_source", "--dataset", "kfm://dataset/ks_earthquakes", "--upstream", "sample")
+    assert said.returncode == 5, said.stderr
+    assert (workers.job(job_id).state, workers.job(job_id).owner) == ("queued", None)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["up", "--concurrency", "0", "--until-idle"],
+        ["worker", "run", "--name", "../x"],
+        ["jobs", "list", "--limit", "-5"],
+        ["jobs", "list", "--limit", "99999999999999999999"],
+        ["jobs", "show", "\udcff"],
+    ],
+    ids=lambda words: " ".join(words).encode(errors="replace").decode(),
+)
+def test_what_makes_no_sense_is_refused_in_words(kfm: Callable[..., Said], words: list[str]) -> None:
+    assert kfm(*words).code == 2
+
+
+def test_logs_print_as_many_lines_as_asked_for_and_pass_over_what_is_not_theirs(workers: Workers, kfm: Callable[..., Said]) -> None:
+    job = workers.store.transaction(lambda tx: tx.jobs.submit(Request(job_type="notify")))
+    log = JobLog(workers.ws / "ledger" / "logs", SystemClock())
+    for _ in range(3):
+        log.tell(job, "", "started")
+    (file,) = (workers.ws / "ledger" / "logs").glob("workers-*")
+    file.write_text('{"a": 1}\n[]\ncut sho\n' + file.read_text())
+    assert [kfm("logs", "-n", n).out.count("notify") for n in ("0", "2", "50")] == [0, 2, 3]
+
+
+def test_a_failing_job_is_shown_however_many_wait_behind_it(workers: Workers, kfm: Callable[..., Said]) -> None:
+    def fill(tx: Any) -> None:
+        token = tx.leases.take("worker/w", "w", 15)
+        tx.jobs.submit(Request(job_type="repair"))
+        (first,) = tx.jobs.claim(token, 1)
+        tx.jobs.fail(token, first, "as asked")
+        for n in range(1001):
+            tx.jobs.submit(Request(job_type="notify", event=str(n)))
+
+    workers.store.transaction(fill)
+    needs = json.loads(kfm("status", "--json").out)["attention"]
+    assert [(n["kind"], n["what"]) for n in needs if n["kind"] == "failing"] == [("failing", "repair")]
 
 
 def test_a_pool_caps_what_runs_on_all_workers_together(workers: Workers) -> None:

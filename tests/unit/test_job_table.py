@@ -1,5 +1,6 @@
 """The job table, on a file and on a server: nothing is lost, nothing is doubled, pools cap, lanes share."""
 
+import select
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from kfm.cli.runjob import _take
 from kfm.clock import SystemClock
 from kfm.errors import Fenced, UsageError
 from kfm.model.job import Input, Request, backoff_ms
+from kfm.store.bells import Bells
 from kfm.store.jobs import envelope_of
 
 
@@ -175,6 +177,41 @@ def test_a_failure_waits_longer_each_time_and_is_put_aside_in_the_end(store: Any
     assert (look(store, job).state, look(store, job).outcome, look(store, job).error) == ("ended", "dead", "it broke")
     assert store.transaction(lambda tx: tx.jobs.retry(job.job_id)).attempts == 0
     assert [backoff_ms("x", n) <= 375_000 for n in range(1, 40)] == [True] * 39
+
+
+def test_a_clock_that_is_set_back_does_not_stretch_the_pause_after_a_failure(store: Any) -> None:
+    job, worker = ask(store), join(store, "w")
+    store.transaction(lambda tx: tx.jobs.fail(worker, tx.jobs.claim(worker, 1)[0], "boom"))
+    paused = look(store, job)
+    assert claim(store, worker) == []
+    store.transaction(lambda tx: tx.jobs._save(paused, not_before=paused.not_before + 3_600_000, put_ms=paused.put_ms + 3_600_000))
+    (again,) = claim(store, worker)
+    assert (again.job_id, again.wait_ms) == (job.job_id, 0)
+
+
+@pytest.mark.parametrize("ending", ["fail", "finish", "note"])
+def test_an_error_that_a_store_cannot_keep_as_it_is_does_not_keep_the_job(store: Any, ending: str) -> None:
+    ask(store)
+    worker = join(store, "w")
+    (job,) = claim(store, worker)
+    if ending == "note":
+        store.transaction(lambda tx: tx.jobs.finish(worker, job, "succeeded"))
+        store.transaction(lambda tx: tx.jobs.note(job, "failed", "a\0b"))
+    elif ending == "finish":
+        store.transaction(lambda tx: tx.jobs.finish(worker, job, "skipped", "a\0b"))
+    else:
+        store.transaction(lambda tx: tx.jobs.fail(worker, job, "a\0b"))
+    found = look(store, job)
+    assert (found.error, found.owner) == ("a?b", None)
+
+
+def test_a_name_among_the_bells_that_is_none_stops_nobody(tmp_path: Path) -> None:
+    (tmp_path / "a folder").mkdir()
+    bells = Bells(tmp_path)
+    bell = bells.hang()
+    bells.ring()
+    assert select.select([bell.fileno()], [], [], 5)[0]
+    bell.close()
 
 
 def test_what_a_worker_without_its_lease_says_is_not_written(store: Any) -> None:

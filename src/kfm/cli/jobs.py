@@ -87,6 +87,8 @@ def _word(job: JobRow) -> str:
 
 def _list(store: Any, args: Any) -> int:
     dead = args.action == "dead"
+    if not 1 <= args.limit <= 1_000_000:
+        raise UsageError(f"--limit {args.limit} is no number of jobs.", expected="1 to 1000000", remedy="Correct it.")
     found = store.read(
         lambda tx: tx.jobs.listing(
             state="ended" if dead else args.state, dataset_id=dataset_id_of(args.dataset) if args.dataset else None, job_type=args.job_type,
@@ -119,7 +121,7 @@ def _why(job: JobRow) -> str:
 def _find(store: Any, text: str) -> JobRow:
     if not text:
         raise UsageError("No job is named.", expected="a job id", remedy="`kfm jobs list` shows them.")
-    exact: JobRow | None = store.read(lambda tx: tx.jobs.of(text))
+    exact: JobRow | None = store.read(lambda tx: tx.jobs.of(text)) if text.isascii() else None
     if exact is not None:
         return exact
     near: list[JobRow] = [j for j in store.read(lambda tx: tx.jobs.listing(limit=100_000)) if j.job_id.startswith(text)]
@@ -190,9 +192,9 @@ def _put(store: Any, workspace: Workspace, args: Any) -> int:
 
 
 def _milliseconds(text: str) -> int:
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OverflowError):
         moment = dt.datetime.fromisoformat(text)
-        if moment.tzinfo is not None:
+        if moment.tzinfo is not None and moment.astimezone(dt.UTC).year > 1970:
             return int(moment.timestamp() * 1000)
     raise UsageError(f"{text!r} is no moment.", expected="RFC 3339, such as 2026-11-15T06:00:00Z", remedy="Correct --not-before.")
 

@@ -1,14 +1,16 @@
 """Print what workers did, one line per event of a job, and follow it."""
 
-import json
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kfm.cli.call import Parser
 from kfm.cli.terminal import say, show, sign
+from kfm.model.job import JobLine
 from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
@@ -26,14 +28,11 @@ def configure(parser: Parser) -> None:
 def main(args: Any) -> int:
     folder = open_workspace(args.workspace).path / "ledger" / "logs"
     name = "signals" if args.signals else "workers"
-    kept: list[str] = []
     reader = _Lines(folder, name)
-    for line in reader.new():
-        if args.what in line:
-            kept = [*kept[-(args.lines - 1) :], line] if args.lines > 1 else [line]
-    for line in kept:
+    found = [line for line in reader.new() if args.what in line]
+    for line in found[-args.lines :] if args.lines > 0 else ():
         _print(line, args)
-    if not kept and not args.follow:
+    if not found and not args.follow:
         say("Nothing was logged. `kfm up` starts a scheduler and a worker.")
     while args.follow:
         sys.stdout.flush()
@@ -66,9 +65,9 @@ def _print(line: str, args: Any) -> None:
         print(line)
         return
     try:
-        said = json.loads(line)
-    except ValueError:
-        return
+        said = msgspec.to_builtins(msgspec.json.decode(line, type=JobLine))
+    except msgspec.DecodeError:
+        return  # cut short by a full disk, or not ours
     error = f"  {said['error']['message']}" if said.get("error") else ""
     took = f"  {said['duration_ms'] / 1000:.2f} s" if said.get("duration_ms") else ""
     names = ",".join(said["dataset_ids"])

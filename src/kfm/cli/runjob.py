@@ -21,7 +21,8 @@ from kfm.model import ids
 from kfm.model.job import Input, Request
 from kfm.model.ledger import JobRow, Token
 from kfm.model.receipt import Receipt
-from kfm.worker import Ended
+from kfm.receipts import read_receipt
+from kfm.worker import LATER_MS, Ended
 from kfm.workspace import Workspace
 
 __all__ = ["run_job"]
@@ -107,8 +108,10 @@ def _one(store: Any, token: Token, workspace: Workspace, job: JobRow, upstream: 
     def close(tx: Any) -> None:
         if ended.status == "failed":
             tx.jobs.fail(token, job, ended.error or ended.reason, retry=False)  # nobody asked for more than one try
+        elif ended.status == "later":
+            tx.jobs.release(token, [job], LATER_MS)  # another run is at it; it may have been asked for before us
         else:
-            tx.jobs.finish(token, job, "skipped" if ended.status == "later" else ended.status)
+            tx.jobs.finish(token, job, ended.status)
 
     store.transaction(close)
     return ended
@@ -145,7 +148,7 @@ def _tell(workspace: Workspace, done: list[tuple[JobRow, Ended]], args: Any) -> 
 def _again(workspace: Workspace, args: Any) -> int:
     """Do what a receipt tells of once more, and compare the digests of what comes out."""
     try:
-        told = msgspec.json.decode(args.receipt.read_bytes(), type=Receipt)
+        told = msgspec.json.decode(read_receipt(args.receipt), type=Receipt)
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(
             f"{args.receipt.name} is not a receipt: {error}.", expected="a file below receipts/", remedy="Check the path."

@@ -8,6 +8,7 @@ kfm worker metrics
 """
 
 import os
+import re
 import secrets
 import sys
 from collections.abc import Callable
@@ -82,8 +83,6 @@ def store_of(workspace: Workspace) -> Any:
 def _run(workspace: Workspace, args: Any) -> int:
     from kfm.model.window import seconds
 
-    if not 1 <= args.concurrency <= 256:
-        raise UsageError(f"--concurrency {args.concurrency} is no number of jobs.", expected="1 to 256", remedy="Correct it.")
     with store_of(workspace) as store:
         worker = make_worker(workspace, store, slots=args.concurrency, pools=args.pool, name=args.name, upstream=args.upstream, grace_s=float(seconds(args.grace)))  # fmt: skip
         say(
@@ -99,6 +98,10 @@ def make_worker(
     grace_s: float = 3600.0, heard: Callable[[JobRow, str, dict[str, Any]], None] = lambda job, status, fields: None,
 ) -> Worker:  # fmt: skip
     """A worker of this workspace."""
+    if not 1 <= slots <= 256:
+        raise UsageError(f"--concurrency {slots} is no number of jobs.", expected="1 to 256", remedy="Correct it.")
+    if name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}", name):
+        raise UsageError(f"{name!r} is no name of a worker.", expected="letters, digits, . _ @ -, at most 100", remedy="Correct --name.")
     clock = SystemClock()
 
     def tell(job: JobRow, run_id: str, status: str, **fields: Any) -> None:
@@ -190,8 +193,6 @@ def _list(store: Any, args: Any) -> int:
 
 def dataset_id_of(text: str) -> str:
     """The id in kfm://dataset/ID or kfm://dataset/ID@VERSION; a path is refused."""
-    import re
-
     found = re.fullmatch(rf"(?:{DATASET_URI}|(?P<plain>[a-z][a-z0-9_]{{0,62}}))(?:@[A-Za-z0-9]+)?", text)
     if found is None:
         raise UsageError(

@@ -24,6 +24,7 @@ from kfm.world import Target, World
 
 __all__ = ["JOB_MODULES", "JobContext", "JobResult", "JobType", "NoParameters", "catalog_table", "job_type", "readable", "work"]
 
+_MOST = 8000  # characters of an error
 _WANTED = ("name", "purpose", "triggers", "inputs", "outputs", "idempotency", "rules", "zone_in", "zone_out")
 
 
@@ -138,9 +139,11 @@ def work(kind: JobType, ctx: JobContext) -> JobResult:
         ctx.world.store.read(lambda tx: check_switch(tx, ctx.job.dataset_id, kind.name))
         result = kind.run(ctx)
     except KfmError as error:
+        if isinstance(error, Denied) and ctx.world.store.read(lambda tx: tx.jobs.is_off(ctx.job)):  # after it was taken: given back untried
+            return JobResult(status="skipped", reason=error.happened, exit_code=5, receipt="-")
         result = _failed(error)
     except Exception as error:  # of job code: whatever it is, the receipt tells it
-        odd = StepFailed(f"{kind.name} met {type(error).__name__}: {error}.", expected="it to end", remedy="`kfm jobs show` has the stack.")
+        odd = StepFailed(f"{kind.name} met {type(error).__name__}: {error}.", expected="it to end", remedy="Its receipt has the stack.")
         odd.__cause__ = error
         result = _failed(odd)
     if not result.receipt:
@@ -152,11 +155,16 @@ def _failed(error: KfmError) -> JobResult:
     denied = isinstance(error, Denied)
     decisions = (PolicyDecision(decision="deny", gate="policy", reason=error.happened),) if denied else ()
     cause = error.__cause__ if error.__cause__ is not None else error
-    stack = masked("".join(traceback.format_exception(cause)))[-8000:]
+    stack = masked("".join(traceback.format_exception(cause)))[-_MOST:]
     return JobResult(
-        status="failed", reason=error.happened, error=str(error), stack=stack, decisions=decisions, exit_code=error.exit_code,
+        status="failed", reason=_plain(error.happened), error=_plain(str(error)), stack=_plain(stack), decisions=decisions, exit_code=error.exit_code,
         retry=not denied,
     )  # fmt: skip
+
+
+def _plain(text: str) -> str:
+    """What a receipt and every store can keep of what job code said, however long or odd it is."""
+    return text[:_MOST].encode(errors="replace").decode().replace("\0", "?")
 
 
 def write_receipt(kind: JobType, ctx: JobContext, result: JobResult, started: str) -> str:

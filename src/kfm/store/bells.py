@@ -1,6 +1,7 @@
 """Doorbells of one machine: a worker that rests hangs up a FIFO, whoever puts a job writes a byte into every one of them."""
 
 import contextlib
+import errno
 import itertools
 import os
 from pathlib import Path
@@ -59,10 +60,10 @@ class Bells:
             path = self._folder / name
             try:
                 fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue
-            except OSError:  # nobody listens any more
-                path.unlink(missing_ok=True)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nobody listens any more; another person's bell is left alone
+                    with contextlib.suppress(OSError):
+                        path.unlink()
                 continue
             try:
                 os.write(fd, b"1")

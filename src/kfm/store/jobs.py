@@ -16,6 +16,7 @@ from kfm.store.views import SQL, LeaseView, View
 __all__ = ["INGEST", "JobView", "envelope_of"]
 
 INGEST = "ingest.pull_source"
+_LONGEST_MS = 400_000  # no pause after a failure is longer: one that seems to be was set by a clock that was set back since
 _FIELDS = JobRow.__struct_fields__
 _CHANGING = tuple(f for f in _FIELDS if f not in ("job_id", "job_type", "dataset_id", "partition", "win"))
 _COLUMNS = ", ".join(_FIELDS)
@@ -25,7 +26,7 @@ SQL["job_put"] = (
     + ", ".join(f"{f} = excluded.{f}" for f in _CHANGING)
 )
 SQL["job_ready"] = f"""select {_COLUMNS}, :now_ms as now_ms from job where state = 'queued' and pool = :pool
-  and not_before <= :now_ms and not exists (select 1 from switch where name = job.dataset_id or name = job.job_type)
+  and (not_before <= :now_ms or (attempts > 0 and not_before > :now_ms + {_LONGEST_MS})) and not exists (select 1 from switch where name = job.dataset_id or name = job.job_type)
   order by priority desc, vtime, rowid limit :limit /*for update*/ /*skip locked*/"""
 SQL["job_list"] = f"""select {_COLUMNS} from job where (cast(:state as text) is null or state = :state)
   and (cast(:dataset_id as text) is null or dataset_id = :dataset_id) and (cast(:job_type as text) is null or job_type = :job_type)
@@ -193,9 +194,8 @@ class JobView(View):
         """This very job, whatever its pool says; None when another has it or it is switched off."""
         LeaseView(self._store, self._db).check(worker)
         job = self.of(job_id)
-        off = {s["name"] for s in self.switches()}
         free = job is not None and (job.state == "queued" or (job.state == "running" and job.owner is None and self._is_lease_free(job)))
-        if job is None or not free or {job.dataset_id, job.job_type} & off:
+        if job is None or not free or self.is_off(job):
             return None
         self._save(job, state="running", owner=worker.lease, token=worker.number, started_at=self._now(), outcome="")
         return self.of(job_id)
@@ -205,7 +205,7 @@ class JobView(View):
         if not rows:
             return []
         taken = {"state": "running", "owner": worker.lease, "token": worker.number, "started_at": self._now(), "outcome": ""}
-        waited = [(r, r["now_ms"] - max(r["put_ms"], r["not_before"])) for r in rows]
+        waited = [(r, max(0, r["now_ms"] - max(r["put_ms"], r["not_before"]))) for r in rows]  # a clock may be set back
         self._do("job_take", rows=msgspec.json.encode([[r["job_id"], wait_ms] for r, wait_ms in waited]).decode(), **taken)
         self._do("pool_vtime", name=pool, vtime=max(r["vtime"] for r in rows))
         return [msgspec.structs.replace(_must(r), wait_ms=wait_ms, **taken) for r, wait_ms in waited]
@@ -214,13 +214,19 @@ class JobView(View):
         """The job has ended. False: it is no longer this worker's, and nothing was written."""
         return bool(
             self._do(
-                "job_finish", job_id=job.job_id, owner=worker.lease, token=worker.number, outcome=outcome, error=error, now=self._now()
+                "job_finish",
+                job_id=job.job_id,
+                owner=worker.lease,
+                token=worker.number,
+                outcome=outcome,
+                error=_kept(error),
+                now=self._now(),
             )
         )
 
     def note(self, job: JobRow, outcome: str, error: str) -> bool:
         """Say how a job went that has ended already. False: it has not."""
-        told = {"job_id": job.job_id, "generation": job.generation, "outcome": outcome, "error": error}
+        told = {"job_id": job.job_id, "generation": job.generation, "outcome": outcome, "error": _kept(error)}
         return outcome in ("succeeded", "skipped", "failed") and bool(self._do("job_note", **told))
 
     def finish_all(self, worker: Token, jobs: Iterable[JobRow], outcome: str) -> set[str]:
@@ -243,7 +249,7 @@ class JobView(View):
 
     def _fail(self, job: JobRow, error: str, *, retry: bool = True, denied: bool = False) -> None:
         attempts, now = job.attempts + 1, self._store.now_ms()
-        common = {"attempts": attempts, "owner": None, "error": error, "again": 0, "cancel": 0}
+        common = {"attempts": attempts, "owner": None, "error": _kept(error), "again": 0, "cancel": 0}
         if job.again:  # asked for again meanwhile: a new generation of the question
             self._save(job, state="queued", **{**common, "attempts": 0}, forced=job.again - 1)
         elif not retry or attempts >= job.max_attempts:
@@ -373,6 +379,10 @@ class JobView(View):
     def switches(self) -> list[dict[str, Any]]:
         return [dict(r) for r in self._all("switch_all")]
 
+    def is_off(self, job: JobRow) -> bool:
+        """Whether a person has switched off the job's dataset or type."""
+        return any(s["name"] in (job.dataset_id, job.job_type) for s in self.switches())
+
     def switch_off(self, name: str, reason: str, by_whom: str) -> None:
         self._do("switch_off", name=name, reason=reason, by_whom=by_whom, at=self._now())
 
@@ -388,6 +398,16 @@ class JobView(View):
     def receipts(self) -> list[tuple[str, str]]:
         """(path, digest) of every receipt that no channel names."""
         return [(r["key"], r["digest"]) for r in self._all("effect_receipts")]
+
+    def loose_receipts(self, first: str, before: str) -> list[tuple[str, str]]:
+        """(path, digest) of receipts that jobs wrote themselves, from `first` until before `before`; a pack is nobody's."""
+        return [(r["key"], r["digest"]) for r in self._all("effect_loose", first=first, before=before)]
+
+    def receipts_packed(self, pack: str, digest: str, paths: Sequence[str]) -> None:
+        """From now on one file stands for many."""
+        self.effect(pack, "", digest)
+        for path in paths:
+            self._do("effect_drop", key=path)
 
     def effects(self) -> tuple[int, int]:
         """How many keys were written, and how many times in all."""
@@ -432,6 +452,11 @@ def _must(raw: Any) -> JobRow:
     found = _row(raw)
     assert found is not None
     return found
+
+
+def _kept(error: str) -> str:
+    """What every store can keep of it: one that refused it would leave the job in the hands of its worker for ever."""
+    return error.replace("\0", "?")
 
 
 def later(moment: dt.datetime) -> int:
