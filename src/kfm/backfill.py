@@ -135,8 +135,8 @@ def find(world: World, word: str) -> BackfillRow:
     return row
 
 
-def resume(world: World, row: BackfillRow, by: str, *, put: bool = True) -> BackfillRow:
-    """Hand out what failed or never came back, then the rest; what is done stays done."""
+def resume(world: World, row: BackfillRow, by: str, *, put: bool = True, targets: Targets | None = None) -> BackfillRow:
+    """Hand out what failed or never came back, then the rest; what is done stays done. With `targets` other code is refused at once."""
     if row.state == "cancelled":
         raise UsageError(f"Backfill {row.backfill_id} was cancelled.", expected="one that is not over", remedy=f"`kfm backfill start {row.name}` begins anew.")  # fmt: skip
     if world.registry(row.dataset_id) is None:
@@ -145,6 +145,8 @@ def resume(world: World, row: BackfillRow, by: str, *, put: bool = True) -> Back
             expected="the entry it began with",
             remedy=f"Put data/registry/{row.dataset_id}.yml back, or `kfm backfill cancel {row.backfill_id}`.",
         )
+    if targets is not None and row.state != "done":
+        _bases(row, row.read_plan(), targets)
 
     def again(tx: Any) -> BackfillRow:
         now: BackfillRow = tx.backfill.lock(row.backfill_id)
@@ -547,13 +549,14 @@ def status(world: World, row: BackfillRow) -> Status:
     if row.state not in ("running", "assembling"):  # those who work it follow the ledger themselves
         world.store.transaction(lambda tx: tx.backfill.follow_ledger(row))
     size = max(1, -(-row.total // BUCKETS))
+    buckets = -(-row.total // size)
 
     def look(tx: Any) -> tuple[Any, ...]:
         outs = tx.backfill.outs(row.backfill_id)
         jobs = [tx.jobs.of(job_id) for _, _, job_id in outs if job_id]
         run = tx.runs.get(row.run_id) if row.run_id else None
         return (
-            tx.backfill.grid(row.backfill_id, size, row.began_ms),
+            tx.backfill.grid(row.backfill_id, size, buckets, row.began_ms),
             tx.backfill.failing(row.backfill_id, SHOWN),
             outs,
             jobs,
@@ -565,28 +568,28 @@ def status(world: World, row: BackfillRow) -> Status:
     if run is not None and run.state == "COMMITTED" and row.state == "waiting":
         row = msgspec.structs.replace(row, state="done", reason="approved")
     counts: dict[str, int] = {}
-    buckets: dict[int, dict[str, int]] = {}
+    filled: dict[int, dict[str, int]] = {}
     fresh = 0  # done since it was started or resumed
     for bucket, state, parts, since in cells:
         counts[state] = counts.get(state, 0) + parts
         fresh += since if state != "FAILED" else 0
-        buckets.setdefault(bucket, {})[state] = parts
+        filled.setdefault(bucket, {})[state] = parts
     done = sum(parts for state, parts in counts.items() if state != "FAILED")
     took = (row.touched_ms - row.began_ms) / 1000
     rate = fresh / took if took > 0 else 0.0
-    left = row.total - done
+    left, lost = row.total - done, sum(job is None or job.state == "ended" for job in jobs)
     shown = [
-        Bucket(since=grid.at(b * size)[0].partition("/")[0], partitions=min(size, row.total - b * size), counts=buckets.get(b, {}))
-        for b in range(-(-row.total // size))
+        Bucket(since=grid.at(b * size)[0].partition("/")[0], partitions=min(size, row.total - b * size), counts=filled.get(b, {}))
+        for b in range(buckets)
     ]
     return Status(
         backfill_id=row.backfill_id, name=row.name, dataset_id=row.dataset_id, state=row.state, reason=row.reason, since=plan.since, until=plan.until,
         total=row.total, counts=counts, missing=row.total - sum(counts.values()), handed_out=sum(amount for _, amount, _ in outs),
-        lost=sum(job is None or job.state == "ended" for job in jobs), per_second=round(rate, 3),
+        lost=lost, per_second=round(rate, 3),
         eta_seconds=int(left / rate) if rate and row.state == "running" else None, version_id=row.version_id, generation=row.generation,
         run_id=row.run_id, grid=shown, failing=[{"n": p.n, "window": grid.at(p.n)[0], "partition": grid.at(p.n)[1], "run_id": p.run_id,
         "attempts": p.attempts, "reason": p.reason} for p in failing], idle_seconds=max(0, now - row.touched_ms) // 1000,
-        next=f"kfm backfill resume {row.name}" if row.state == "done" and counts.get("FAILED") else next_command(row),
+        next=f"kfm backfill resume {row.name}" if (row.state == "done" and counts.get("FAILED")) or (row.state == "running" and lost) else next_command(row),
     )  # fmt: skip
 
 

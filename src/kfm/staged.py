@@ -164,17 +164,8 @@ class _Assembly(Update):
             close_runs(tx, world, [*rows.values(), *mine], "a part is missing or damaged")
 
         for row, path in bad:
-            self._make_room(path, row.run_id)
+            self.set_aside(path, row.run_id)
         world.store.transaction(close)
-
-    def _make_room(self, path: str, run_id: str) -> None:
-        """Set aside what lies under a name that is a digest it does not have."""
-        world = self.world
-        if path and world.data.exists(path):
-            found = world.data.read(path)
-            world.root.create(f"ledger/quarantine/{run_id}-{path.split('/')[-2][:8]}-{path.rsplit('/', 1)[-1]}", found)
-            world.data.remove(path)
-        self.log.say("part.damaged", stage="idempotency", level="warning", damaged_run=run_id, path=path, kept="ledger/quarantine")
 
     def _decide_parts(self, rows: Sequence[LedgerRow], pins: Pins, digest: str) -> Decision:
         captured = _captured(rows)
@@ -305,9 +296,7 @@ class _Assembly(Update):
                 merged = self._merged(base, pins, results, scratch)
                 table = scratch / "merged" / self.target.artifact
                 digest = hash_file(table).digest
-                path = f"{part_folder(pins.dataset_id, digest)}/{table.name}"
-                if self.world.data.exists(path) and getattr(self.world.data.stat(path), "digest", "") != digest:
-                    self._make_room(path, self.wal.run.run_id if self.wal else "")
+                self.make_room(f"{part_folder(pins.dataset_id, digest)}/{table.name}", digest)
                 stored = store_table(self.world, self, pins.dataset_id, table, seal=False, scratch=scratch, rows=merged.rows)
             dropped = {k: books.dropped.get(k, 0) + merged.books.dropped.get(k, 0) for k in {**books.dropped, **merged.books.dropped}}
             written, unchanged = merged.books.written, merged.books.unchanged

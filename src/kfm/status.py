@@ -18,7 +18,7 @@ def dataset_status(world: World, dataset_id: str) -> dict[str, Any]:
     head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     runs: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 200))
     last = next((r for r in runs if r.state not in ("NOOP", "SUPERSEDED", "STAGED")), None)
-    staged = sum(world.store.read(lambda tx: tx.runs.staged_counts(dataset_id)).values())
+    staged = world.store.read(lambda tx: _waiting_parts(tx, dataset_id))
     check = world.store.read(lambda tx: tx.index.latest_check(dataset_id))
     state, reason = _state(world, head, last)
     if staged and state in ("none", "official"):
@@ -43,6 +43,12 @@ def dataset_status(world: World, dataset_id: str) -> dict[str, Any]:
         if reason.endswith("to be assembled")
         else _next(dataset_id, state, fresh),
     }
+
+
+def _waiting_parts(tx: Any, dataset_id: str) -> int:
+    """The parts that will be assembled; those of a cancelled backfill are not."""
+    counts: dict[str, int] = tx.runs.staged_counts(dataset_id)
+    return sum(parts for name, parts in counts.items() if getattr(tx.backfill.get(name), "state", "") != "cancelled")
 
 
 def _state(world: World, head: Generation, last: LedgerRow | None) -> tuple[str, str]:

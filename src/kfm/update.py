@@ -498,6 +498,7 @@ class Update:
         made = self._sealed(out / result.artifact, out) if self.private else out / result.artifact
         digest = hash_file(made).digest
         path = f"{part_folder(target.dataset_id, digest)}/{made.name}"
+        self.make_room(path, digest)
         _written(world, path, publisher.write_file(path, made), digest)
         companions = self._store_companions(result, out, publisher)
         if result.quarantine is not None:
@@ -519,6 +520,21 @@ class Update:
             "companions": companions,
         } | ({"replays": {"run_id": again.row.run_id, "onto": again.onto}} if (again := target.again) and again.only else {})
 
+    def make_room(self, path: str, digest: str) -> None:
+        """Set aside what lies where a part goes and is not that part: the digest is its name, so its bytes are damaged."""
+        found = self.world.data.stat(path)
+        if found is not None and found.digest != digest:
+            self.set_aside(path, self.wal.run.run_id if self.wal else self.run_id)
+
+    def set_aside(self, path: str, run_id: str) -> None:
+        """Keep damaged bytes in quarantine and free their name; an empty `path`: nothing but the journal is damaged."""
+        world = self.world
+        if path and world.data.exists(path):
+            kept = f"ledger/quarantine/{run_id}-{path.split('/')[-2][:8]}-{path.rsplit('/', 1)[-1]}"
+            world.root.create(kept, world.data.read(path))
+            world.data.remove(path)
+        self.log.say("part.damaged", stage="idempotency", level="warning", damaged_run=run_id, path=path, kept="ledger/quarantine")
+
     def _store_companions(self, result: TransformResult, out: Path, publisher: Any) -> dict[str, dict[str, Any]]:
         """The files that belong to the table, beside it; nothing but a table can be released by rule, so nothing private has them."""
         if result.files and self.private:
@@ -531,6 +547,7 @@ class Update:
         for name in result.files:
             stored = hash_file(out / name)
             path = f"{part_folder(self.target.dataset_id, stored.digest)}/{name}"
+            self.make_room(path, stored.digest)
             _written(self.world, path, publisher.write_file(path, out / name), stored.digest)
             found[name] = {"digest": stored.digest, "size": stored.size, "from": path}
         return found

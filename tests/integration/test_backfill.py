@@ -138,12 +138,21 @@ def test_a_plan_says_what_it_takes_and_writes_nothing(here: Path, kfm: Kfm) -> N
     assert measured["measured"] == 1 and measured["bytes"] == 4 * len(lines(4)) and measured["seconds"] > 0
 
 
+def test_a_plan_says_when_nothing_limits_its_pool(here: Path, kfm: Kfm) -> None:
+    flags = ("backfill", "plan", ID, "--since", "2026-01-01", "--until", "2026-01-05")
+    assert "nothing limits it" in kfm(*flags, "--pool", "narow").out and "nothing limits it" not in kfm(*flags).out
+    with (here / "kfm.yml").open("a") as file:
+        file.write("pools: {narrow: {slots: 1}}\n")
+    assert "nothing limits it" not in kfm(*flags, "--pool", "narrow").out
+
+
 @pytest.mark.parametrize(
     "args",
     [
         ("plan", "nothing"),
         ("plan", ID),
         ("plan", ID, "--since", "7d", "--until", "2026-01-05"),
+        ("plan", ID, "--since", "2026-01-01", "--until", "2026-01-05", "--per-second", "0"),
         ("start",),
         ("resume", "nothing"),
         ("cancel", "history"),
@@ -279,6 +288,21 @@ def test_a_cancelled_backfill_says_what_became_of_its_parts(here: Path, kfm: Kfm
     assert (status["state"], status["counts"]) == ("cancelled", {"FAILED": 4})
 
 
+def test_parts_of_a_cancelled_backfill_wait_for_nothing(here: Path, kfm: Kfm) -> None:
+    plan = here / "pipelines" / "orchestration" / "backfills" / "history.yml"
+    plan.write_text(plan.read_text() + "stop_after: 1\n")
+    (here / "inbox" / "levels.csv").write_text(lines(4) + "S0,2026-01-03,99.5\n")
+    kfm("backfill", "start", "history", "--inline")
+    said = kfm("status", ID, "--json").json["datasets"][0]
+    assert staged(here) == 2
+    with open_world(open_workspace(here)) as world:  # the newest run failed, which is told before parts that wait
+        world.store.transaction(lambda tx: tx.runs.move(said["last_run_id"], "FAILED", state="SUPERSEDED"))
+    assert kfm("status", ID, "--json").json["datasets"][0]["reason"] == "2 parts wait to be assembled"
+    kfm("backfill", "cancel", "history", "--reason", "asked for")
+    found = kfm("status", ID, "--json").json["datasets"][0]
+    assert (found["state"], found["reason"]) == ("none", "")
+
+
 def test_an_assemble_that_was_killed_then_cancelled_is_no_obstacle_to_a_new_start(
     here: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,6 +401,21 @@ def test_a_lost_and_a_damaged_part_are_made_again(here: Path, kfm: Kfm) -> None:
     assert told(here)["counts"] == {"COMMITTED": 4}
 
 
+def test_damaged_bytes_where_a_part_goes_are_set_aside_and_the_part_is_written(here: Path, kfm: Kfm) -> None:
+    change_entry(here, ID, {"licence": None})
+    kfm("backfill", "start", "history", "--inline")
+    change_entry(here, ID, {"licence": "CC0-1.0"})
+    staged_part = next(r.part for r in ledger(here) if r.state == "STAGED")
+    path = here / "data" / "work" / ID / "parts" / staged_part[7:39] / f"{ID}.parquet"
+    good = path.read_bytes()
+    path.chmod(0o644)
+    path.write_bytes(b"rust")
+    assert kfm("backfill", "cancel", "history", "--reason", "to begin anew").code == 0
+    assert kfm("backfill", "start", "history", "--inline").code == 0, "it makes the same part"
+    assert path.read_bytes() == good
+    assert [p.read_bytes() for p in (here / "ledger" / "quarantine").glob("*.parquet")] == [b"rust"]
+
+
 def _interrupted(*args: Any) -> Any:
     raise KeyboardInterrupt
 
@@ -424,8 +463,14 @@ def test_only_so_many_jobs_are_put_ahead(tmp_path: Path) -> None:
 def test_other_code_does_not_go_on_with_what_it_did_not_begin(here: Path, kfm: Kfm) -> None:
     kfm("backfill", "start", "history")
     change_entry(here, ID, {"pipeline_version": "2.0.0"})
-    said = kfm("backfill", "resume", "history", "--inline")
-    assert said.code == 2 and "backfill cancel" in said.err
+    with open_world(open_workspace(here)) as world:  # a worker gave them up
+        world.store.transaction(lambda tx: [tx.jobs.cancel(j.job_id) for j in tx.jobs.waiting(ID)])
+    (status,) = kfm("backfill", "status", "history", "--json").json["backfills"]
+    assert (status["lost"], status["next"]) == (2, "kfm backfill resume history")
+    for where in ((), ("--inline",)):
+        said = kfm("backfill", "resume", "history", *where)
+        assert said.code == 2 and "backfill cancel" in said.err
+    assert {j["state"] for j in kfm("jobs", "list", "--json").json["jobs"]} == {"ended"}, "nothing was handed out"
 
 
 def test_a_scheduled_run_does_not_take_a_part_from_its_backfill(here: Path, kfm: Kfm) -> None:

@@ -28,7 +28,6 @@ from tests.conftest import Said
 from tests.services import schema_url, shared_server
 
 ENTRY = msgspec.convert({"dataset_id": "d", "title": "D", "source": {"url": "https://example.org/t.csv", "format": "csv"}}, DatasetEntry)
-CHICAGO = ZoneInfo("America/Chicago")
 HOURS = 50  # 48, and the hours by which a day is longer where clocks change
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 
@@ -135,18 +134,27 @@ class Worker:
                 self._store.transaction(lambda tx, j=job: tx.jobs.finish(self._token, j, "succeeded"))
 
 
-@pytest.mark.parametrize("change", ["2026-03-08", "2026-11-01"])
-def test_two_days_over_a_clock_change_visit_every_window_and_double_none(place: Place, change: str) -> None:
+@pytest.mark.parametrize(
+    ("zone", "change", "length"),
+    [
+        ("America/Chicago", "2026-03-08", 23), ("America/Chicago", "2026-11-01", 25),
+        *(pytest.param(*case, marks=pytest.mark.drill) for case in (
+            ("Australia/Lord_Howe", "2026-04-05", 24.5), ("Australia/Lord_Howe", "2026-10-04", 23.5), ("Africa/Casablanca", "2026-02-15", 25),
+            ("Pacific/Apia", "2011-12-31", 24),
+        )),
+    ],
+)  # fmt: skip
+def test_two_days_over_a_clock_change_visit_every_window_and_double_none(place: Place, zone: str, change: str, length: float) -> None:
     """Two schedulers, ticks dropped at random, leaders killed in and between transactions, one window that always fails."""
     chance = random.Random(change)
-    begins = dt.datetime.fromisoformat(change).replace(tzinfo=CHICAGO).astimezone(dt.UTC) - DAY
+    begins = dt.datetime.fromisoformat(change).replace(tzinfo=ZoneInfo(zone)).astimezone(dt.UTC) - DAY
     place.clock.moment = begins
     start = rfc3339(begins)
     tables = [
-        table("hours", cadence="0 * * * *", windows="1h", start=start),
-        table("days", cadence="daily", windows="1d", start=rfc3339(begins - DAY), revisit=("6h",)),
-        table("nights", cadence="30 2 * * *", windows="1d", start=rfc3339(begins - DAY), jitter="40m"),
-        table("quarters", cadence="15m", windows="15m", start=start, jitter="40m"),
+        table("hours", time_zone=zone, cadence="0 * * * *" if length % 1 == 0 else "*/30 * * * *", windows="1h", start=start),
+        table("days", time_zone=zone, cadence="daily", windows="1d", start=rfc3339(begins - DAY), revisit=("6h",)),
+        table("nights", time_zone=zone, cadence="30 2 * * *", windows="1d", start=rfc3339(begins - DAY), jitter="40m"),
+        table("quarters", time_zone=zone, cadence="15m", windows="15m", start=start, jitter="40m"),
     ]
     bad = f"{rfc3339(begins + 20 * HOUR)}/{rfc3339(begins + 21 * HOUR)}"
     worker = Worker(place.store(), bad)
@@ -192,7 +200,7 @@ def test_two_days_over_a_clock_change_visit_every_window_and_double_none(place: 
     assert seen.pop(("hours", bad)) > 2, "it is tried again"
     days = sorted(win for name, win in seen if name == "days")
     hours = [(at(w[21:]) - at(w[:20])).total_seconds() / 3600 for w in days]
-    assert hours == [24, 24, 23 if change == "2026-03-08" else 25]
+    assert hours == [24, 24, length]
     for win in days:
         assert seen.pop(("days", win)) == 1 + (at(win[21:]) + 6 * HOUR <= ends), f"{win}: once, and once more six hours after its end"
     assert {seen.pop((n, w)) for n, w in list(seen) if n == "nights"} == {1}
@@ -412,6 +420,27 @@ def test_a_schedule_that_cannot_be_read_stops_its_dataset_and_no_other(kfm: Call
     assert said.code == 1 and "seconds" in said.json["problems"][0]["what"] and said.json["puts"] == 3
     assert "ks_earthquakes" not in [s["dataset"] for s in kfm("schedule", "list", "--json").json["schedules"]]
     assert "schedule.invalid" in [f["code"] for f in kfm("doctor", "--json").json["findings"]]
+
+
+def test_every_file_that_says_something_wrong_is_told_with_its_line_and_stops_no_other(kfm: Callable[..., Said], ws: Path) -> None:
+    folder = ws / "pipelines/orchestration/schedules"
+    wrong = {
+        "a": ("dataset: ks_sand\n", "line 1: there is no dataset"), "b": ("job_type: repair\ncadence: daily\n", "line 1: job_type is 'repair'"),
+        "c": ("job_type: no.such\ncadence: daily\n", "line 1: There is no job type"), "d": ("cadance: daily\n", "line 1: Object contains unknown"),
+        "e": ("job_type: maintenance.gc\ncadence: 0 6 30 2 *\n", "line 2: The cron line"),
+        "f": ("job_type: maintenance.gc\ncadence: 1d\nstart: 0001-01-01\n", "line 3: start is"),
+        "g": ("job_type: maintenance.gc\ncadence: daily\nparameters: {x: 1}\n", "maintenance.gc: Object contains unknown field `x`"),
+    }  # fmt: skip
+    for name, (text, _) in wrong.items():
+        (folder / f"{name}.yml").write_text(text)
+    (folder / "h.yml").symlink_to("nowhere")
+    said = kfm("scheduler", "--once", "--json")
+    assert (said.code, said.json["puts"]) == (1, 4)
+    told = {p["file"]: p for p in said.json["problems"]}
+    for name, (_, what) in wrong.items():
+        assert told[f"schedules/{name}.yml"]["what"].startswith(what) and told[f"schedules/{name}.yml"]["remedy"].startswith("Expected ")
+    assert "does not exist" in told["schedules/h.yml"]["what"]
+    assert sum(f["code"] == "schedule.invalid" for f in kfm("doctor", "--json").json["findings"]) == 8
 
 
 def test_people_list_run_pause_and_resume(kfm: Callable[..., Said]) -> None:

@@ -15,6 +15,7 @@ from kfm.errors import UsageError
 from kfm.fetch.base import Fetched, FetchRequest
 from kfm.model.backfill import BackfillRow, PartRow, backfill_id, cut, grid_of, plan_from, resolved
 from kfm.model.dataset import DatasetEntry
+from kfm.model.ledger import LedgerRow
 from kfm.store.sqlite import SqliteStore
 
 PLAN: dict[str, Any] = {
@@ -41,6 +42,16 @@ def grid(**more: Any) -> Any:
 def test_a_plan_without_one_of_its_fields_is_refused_by_name(field: str) -> None:
     with pytest.raises(UsageError, match=f"required field `{field}`"):
         plan_from({k: v for k, v in PLAN.items() if k != field}, "p.yml")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [({"partitioning": {"window": "1M"}}, "such as 1d"), ({"assemble": "every 0"}, "every N"), ({"pool": "Bad!"}, "a plain name")],
+)
+def test_a_value_that_a_pattern_refuses_is_explained_without_the_pattern(change: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        plan_from({**PLAN, **change}, "p.yml")
+    assert expected in refused.value.expected and "regex" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +186,14 @@ def begun(store: Any, **more: Any) -> BackfillRow:
     return found
 
 
+def ledger_row(run_id: str, state: str) -> LedgerRow:
+    return LedgerRow(
+        run_id=run_id, wal_id=run_id, dataset_id="levels", partition="", win=run_id, state=state, key="", timestamp="", source_metadata="[]",
+        pipeline_version="", updater_id="", updater_version="", spec_hash="", transform_hash="", input_hash=run_id, toolchain_digest="", attempt=0,
+        forced=0, trigger_type="backfill", base_version=None, base_generation=0, backfill="b1",
+    )  # fmt: skip
+
+
 def part(n: int, state: str) -> PartRow:
     return PartRow(backfill_id="b1", n=n, state=state, run_id=f"r{n}")
 
@@ -200,13 +219,26 @@ def test_a_partition_that_is_tried_again_has_one_row_and_counts_its_tries(store:
         store.transaction(lambda tx, state=state: tx.backfill.put_parts([part(4, state)]))
         failing = store.read(lambda tx: tx.backfill.failing("b1", 9))
     assert failing == []
-    assert store.read(lambda tx: tx.backfill.grid("b1", 10, 0)) == [(0, "STAGED", 1, 1)]
+    assert store.read(lambda tx: tx.backfill.grid("b1", 10, 1, 0)) == [(0, "STAGED", 1, 1)]
+
+
+@pytest.mark.parametrize(("became", "lost"), [("STAGED", 0), ("COMMITTED", 0), ("SUPERSEDED", 1), (None, 1)])
+def test_what_became_of_staged_parts_is_followed_and_what_was_overtaken_is_done_again(store: Any, became: str | None, lost: int) -> None:
+    row = begun(store)
+    store.transaction(lambda tx: tx.backfill.put_parts([part(n, "STAGED") for n in range(3)]))
+    states = {"r0": "STAGED", "r1": "STAGED", "r2": became, "unwritten": "STAGED" if became else None}
+    for run_id, state in states.items():
+        if state is not None:
+            store.transaction(lambda tx, run=run_id, state=state: tx.runs.insert(ledger_row(run, state)))
+    assert store.transaction(lambda tx: tx.backfill.follow_ledger(row)) == lost
+    told = {p["n"]: p["state"] for p in store.read(lambda tx: tx.backfill.parts("b1"))}
+    assert told == {0: "STAGED", 1: "STAGED", 2: {"STAGED": "STAGED", "COMMITTED": "COMMITTED"}.get(became or "", "FAILED")}
 
 
 def test_the_grid_counts_by_bucket_and_state(store: Any) -> None:
     begun(store)
     store.transaction(lambda tx: tx.backfill.put_parts([part(n, "FAILED" if n % 4 == 0 else "STAGED") for n in range(8)]))
-    assert sorted(c[:3] for c in store.read(lambda tx: tx.backfill.grid("b1", 5, 0))) == [
+    assert sorted(c[:3] for c in store.read(lambda tx: tx.backfill.grid("b1", 5, 2, 0))) == [
         (0, "FAILED", 2), (0, "STAGED", 3), (1, "STAGED", 3),
     ]  # fmt: skip
 

@@ -68,7 +68,7 @@ def test_a_line_by_elapsed_time_runs_in_both_hours_of_a_pair_and_in_none_of_a_ga
         ("@every 5m", "macros"), ("0 6 ? * *", "Quartz"), ("0 6 L * *", "`L` and `W`"), ("0 6 15W * *", "`L` and `W`"), ("0 6 * * 5L", "`L` and `W`"),
         ("0 6 LW * *", "`L` and `W`"), ("0 6 * * 1#2", "`#`"), ("5/15 * * * *", "step after a single number"), ("0 6 * * MON-FRI/2", "step after a name"),
         ("0 6 * * 7", "Saturday to Quartz"), ("0 6 1 * MON", "day of the week"), ("0 6 */2 * 1-5", "day of the week"), ("H 6 * * *", "Jenkins"),
-        ("~ 6 * * *", "random"), ("60 6 * * *", "bad minute"), ("0 6 30 2 *", "day-of-month"), ("*/0 * * * *", "bad minute"), ("0 6 * * ABC", "bad day-of-week"),
+        ("~ 6 * * *", "random"), ("60 6 * * *", "bad minute"), ("0 6 30 2 *", "never run"), ("0 6 31 4,6 *", "never run"), ("*/61 * * * *", "longer than its range"), ("0 */24 * * *", "longer than its range"), ("*/0 * * * *", "bad minute"), ("0 6 * * ABC", "bad day-of-week"),
     ],
 )  # fmt: skip
 def test_what_crons_read_differently_is_refused_with_what_to_write_instead(line: str, why: str) -> None:
@@ -103,7 +103,9 @@ def test_a_cadence_goes_by_the_clock_of_its_time_zone(cadence: str, expected: st
         ({"windows": "1d"}, "begin nowhere"), ({"windows": "1d", "start": "yesterday"}, "is not a time"), ({"windows": "10s", "start": "2026-01-01"}, "windows is"),
         ({"event": "1s"}, "event is"), ({"jitter": "some"}, "jitter is"), ({"time_zone": "Kansas"}, "time_zone"), ({"job_type": "repair"}, "no work, or two"),
         ({"parameters": {"a": 1}}, "belong to"), ({"cadence": "static", "windows": "1d", "start": "2026-01-01"}, "static"),
-        ({"revisit": ("soon",)}, "revisit is"),
+        ({"revisit": ("soon",)}, "revisit is"), ({"cadence": "99999999w"}, "cadence is"), ({"jitter": "99999999w"}, "jitter is"),
+        ({"cadence": "1d", "start": "0001-01-01", "time_zone": "Asia/Tokyo"}, "start is"), ({"windows": "1d", "start": "9998-12-31"}, "start is"),
+        ({"windows": "1d", "start": "0001-01-01T00:00:00+14:00"}, "start is"),
     ],
 )  # fmt: skip
 def test_a_schedule_that_cannot_work_is_refused(more: dict[str, Any], fault: str) -> None:
@@ -147,6 +149,15 @@ def test_every_kansas_dataset_has_its_schedule() -> None:
 
 
 # ---- windows -------------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("zone", "start"), [("Pacific/Apia", "2011-12-28"), ("Pacific/Kwajalein", "1993-08-19")])
+def test_a_day_that_a_zone_left_out_is_no_window(zone: str, start: str) -> None:
+    found = table(cadence="daily", time_zone=zone, windows="1d", start=start)
+    days = list(islice(found.windows(found.start), 4))
+    assert [day.until - day.since for day in days] == [dt.timedelta(days=1)] * 4
+    assert [found.window_by(day.until) for day in days] == days
+    assert {row.slot for row in decide(found, days[-1].until, 0, ()).puts} == {day.text for day in days}
+
+
 DAYS = table(cadence="daily", time_zone="America/Chicago", windows="1d", start="2026-03-07", revisit=("1d", "7d"))
 
 

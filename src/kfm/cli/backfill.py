@@ -8,6 +8,7 @@ cancel  hand out nothing more, change nothing official; list  every backfill
 --json of plan = {name, plan, estimate}; of start, resume, cancel = {status, backfill}; of status and list = {backfills: […]}.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,8 @@ def main(args: Any) -> int:
         row = backfill.find(world, args.what)
         if args.action == "cancel":
             return _cancel(world, row, args)
-        found = backfill.resume(world, row, login(), put=not args.inline)
+        targets = partial(targets_of, workspace)
+        found = backfill.resume(world, row, login(), put=not args.inline, targets=targets)
         return _begun(workspace, world, found, "already_done" if found.state == "done" else "resumed", args)
 
 
@@ -100,7 +102,7 @@ def load_plan(workspace: Workspace, args: Any) -> tuple[str, BackfillPlan]:
         "dataset": args.what, "since": args.since, "until": args.until, "partitioning": {"window": args.window}, "expected_runtime": "0",
         "pool": args.pool or entry.pool, "acceptance": {"gates": "all"}, "batch": args.batch, "concurrency": args.concurrency,
         "assemble": f"every {args.assemble_every}" if args.assemble_every else "once",
-        **({"rate": {"per_second": args.per_second}} if args.per_second else {}),
+        **({"rate": {"per_second": args.per_second}} if args.per_second is not None else {}),
     }  # fmt: skip
     return args.what, plan_from(given, "the flags")
 
@@ -112,7 +114,8 @@ def _plan(workspace: Workspace, world: World, args: Any) -> int:
     if args.json:
         emit({"name": name, "plan": msgspec.to_builtins(plan), "estimate": msgspec.to_builtins(found)})
         return 0
-    _tell_plan(name, plan, found)
+    pools = {"default", *workspace.config.pools}
+    _tell_plan(name, plan, found, "" if plan.pool in pools else ", which kfm.yml does not name: nothing limits it")
     print(f"\nNext  {again(args, f'backfill start {_repeat(args)}')}")
     return 0
 
@@ -139,17 +142,19 @@ def _repeat(args: Any) -> str:
     return " ".join([str(args.what), *flags])
 
 
-def _tell_plan(name: str, plan: BackfillPlan, found: Estimate) -> None:
+def _tell_plan(name: str, plan: BackfillPlan, found: Estimate, about_pool: str) -> None:
     asked = f"{plan.rate.per_second:g} a second at the most" if plan.rate else "as politeness allows"
     size = f", about {_bytes(found.bytes)}" if found.bytes is not None else ""
     why = (
         f"as {found.measured} runs took; expected {plan.expected_runtime}"
         if found.measured
         else "as the plan expects; no run was measured yet"
+        if found.seconds
+        else "no run was measured yet"
     )
     show(f"{name}: {plan.dataset}, {plan.since} to {plan.until}\n")
     show(f"  partitions  {found.partitions:>12,}   windows of {plan.partitioning.window}")
-    show(f"  jobs        {found.jobs:>12,}   {plan.batch} partitions each, pool {plan.pool}")
+    show(f"  jobs        {found.jobs:>12,}   {plan.batch} partitions each, pool {plan.pool}{about_pool}")
     show(f"  requests    {found.requests:>12,}   {asked}{size}")
     show(f"  time        {_time(found.seconds):>12}   {why}")
     gates = "every gate" if plan.acceptance.gates == "all" else ", ".join(plan.acceptance.gates)
@@ -167,7 +172,7 @@ def _start(workspace: Workspace, world: World, args: Any) -> int:
 def _begun(workspace: Workspace, world: World, row: BackfillRow, word: str, args: Any) -> int:
     """Say what was begun; with --inline do it."""
     if args.inline and row.state not in backfill.OVER:
-        row, outcome = backfill.work_here(world, row.backfill_id, lambda name, **more: targets_of(workspace, name, **more))
+        row, outcome = backfill.work_here(world, row.backfill_id, partial(targets_of, workspace))
         _reasons(outcome)
     if args.json:
         emit({"status": word, "backfill": msgspec.to_builtins(backfill.status(world, row))})

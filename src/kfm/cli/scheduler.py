@@ -6,11 +6,14 @@ kfm scheduler --once         one tick: for a crontab or a CronJob; what is due i
 --json = {"leads", "puts", "skips", "next_at", "problems": [{file, what, remedy}]} of the last tick.
 """
 
+import contextlib
 import datetime as dt
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -74,6 +77,8 @@ class Tables:
         for path in schedule_files(workspace.path):
             try:
                 table = load_schedule(workspace.path, path, self._mark)
+                if not table.dataset:
+                    _check_job(table)
                 if table.window_s is not None:
                     targets_of(workspace, table.dataset, win=next(table.windows(table.start)).text)  # refused where windows mean nothing
                 if table.subject in tables:
@@ -85,8 +90,7 @@ class Tables:
                 tables[table.subject] = table
             except KfmError as error:
                 broken |= {path.stem, *planned_by(path)}  # what its file wants to say is not known: the registry does not stand in for it
-                what = error.happened.removeprefix(f"{path.name}: ")
-                problems.append({"file": f"schedules/{path.name}", "what": what, "remedy": error.remedy})
+                problems.append(_problem(path, error))
         for dataset_id in workspace.registered():
             try:
                 entry = workspace.require(dataset_id)
@@ -103,16 +107,45 @@ class Tables:
         return f"{targets_of(self._workspace, dataset_id)[0].spec_hash} {self._toolchain()}"
 
 
+def _check_job(table: Timetable) -> None:
+    """Refuse a job that could only ever fail."""
+    from kfm.jobs import JOB_MODULES
+    from kfm.jobs.base import job_type, parameters_of
+
+    kind = job_type(table.job_type)
+    if kind.name in JOB_MODULES and not kind.name.startswith("maintenance."):
+        raise UsageError(f"job_type is {kind.name!r}, which wants a dataset.", expected="maintenance.compact or maintenance.gc", remedy="Datasets are scheduled by `dataset`; the rest follows from an ingest.")  # fmt: skip
+    try:
+        parameters_of(kind, table.parameters)
+    except UsageError as error:
+        raise UsageError(error.happened, expected=error.expected, remedy="Correct `parameters`.") from error
+
+
+_KEY = re.compile(r"(?i)unknown field `([^`]+)`|`\$\.(\w+)|^(?!there)(\w+) (?:is |')|The (cron) line|no (job type|dataset) ")
+_WRITTEN = {"cron": "cadence", "job type": "job_type"}
+
+
+def _problem(path: Path, error: KfmError) -> dict[str, str]:
+    """What is wrong with a file, the line where it is known, and what to do."""
+    what, line = error.happened.removeprefix(f"{path.name}: "), ""
+    named = _KEY.search(what)
+    key = next(filter(None, named.groups())) if named is not None else ""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        rows = enumerate(path.read_text().splitlines(), 1) if key else ()
+        line = next((f"line {n}: " for n, row in rows if row.partition(":")[0].strip(" \"'{") == _WRITTEN.get(key, key)), "")
+    remedy = f"Expected {error.expected}. {error.remedy}"
+    return {"file": f"schedules/{path.name}", "what": line + what, "remedy": remedy}
+
+
 def _stamp(workspace: Workspace) -> object:
     """Names, times and sizes of everything a timetable follows from."""
     found = []
     for folder in ("data/registry", "pipelines/orchestration/schedules", "policy", "scripts/connectors"):
         for where, _, files in os.walk(workspace.path / folder):
-            found += [
-                (where, name, (s := os.stat(os.path.join(where, name))).st_mtime_ns, s.st_size)
-                for name in files
-                if not name.endswith(".pyc")
-            ]
+            for name in files:
+                with contextlib.suppress(OSError):  # a link to nowhere is told about when it is read
+                    s = os.stat(os.path.join(where, name))
+                    found += [(where, name, s.st_mtime_ns, s.st_size)] if not name.endswith(".pyc") else []
     return sorted(found)
 
 

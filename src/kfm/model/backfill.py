@@ -66,15 +66,24 @@ class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return 0 if self.assemble == "once" else int(self.assemble.split()[1])
 
 
+_MEANT = {  # key -> what it is called, what it may be: where the pattern alone would say little
+    "partitioning.window": ("window", "a length of 1 or more s, m, h, d or w, such as 1d; a month is no length, use 30d"),
+    "assemble": ("assemble", "once, or `every N` parts with N of 1 or more"),
+    "pool": ("pool", "a plain name of letters, digits and . _ -"),
+    "dataset": ("dataset", "the id of a registered dataset"),
+}
+
+
 def plan_from(given: Any, name: str) -> BackfillPlan:
     """The plan in a file; what is missing or unknown is refused by its name."""
     plain = {k: v.isoformat() if isinstance(v, dt.date) else v for k, v in given.items()} if isinstance(given, dict) else given
     try:
         plan = msgspec.convert(plain, BackfillPlan)
     except msgspec.ValidationError as error:
-        raise UsageError(
-            f"{name}: {error}.", expected="a backfill plan", remedy="Correct that key; unknown keys are not ignored."
-        ) from error
+        known = next((text for key, text in _MEANT.items() if f"`$.{key}`" in str(error)), None)
+        said = f"{known[0]} is not as it should be" if known else str(error)
+        expected, remedy = known[1] if known else "a backfill plan", "Correct that key; unknown keys are not ignored."
+        raise UsageError(f"{name}: {said}.", expected=expected, remedy=remedy) from error
     seconds(plan.expected_runtime)
     return plan
 

@@ -20,6 +20,8 @@ INGEST = "ingest.pull_source"
 _DAY = 86400
 _WORDS = {"daily": "0 0 * * *", "weekly": "0 0 * * 1", "annual": "0 0 1 1 *"}  # in the dataset's time zone
 _LIVE_S = (60, 300)
+_LONGEST_S = 36_525 * _DAY  # a hundred years
+_YEARS = (1800, 2200)  # in which a schedule may start: far from where the calendar ends
 
 
 def to_ms(moment: dt.datetime) -> int:
@@ -91,21 +93,25 @@ class Timetable:
         return dt.timedelta(seconds=int(self.jitter_s * share))
 
     def windows(self, after: dt.datetime) -> Iterator[Window]:
-        """Every window that ends after `after`, oldest first, for ever."""
+        """Every window that ends after `after`, oldest first, for ever; a day that the zone has left out is none."""
         assert self.window_s is not None
         number = max(0, self._number(self.window_s, after))
         since = self._cut(self.window_s, number)
         while True:
             number += 1
             until = self._cut(self.window_s, number)
-            yield Window(since, until)
+            if since < until:
+                yield Window(since, until)
             since = until
 
     def window_by(self, moment: dt.datetime) -> Window:
         """The newest window that ends at or before `moment`; one before the first where there is none."""
         assert self.window_s is not None
         number = self._number(self.window_s, moment)
-        return Window(self._cut(self.window_s, number - 1), self._cut(self.window_s, number))
+        until = self._cut(self.window_s, number)
+        while (since := self._cut(self.window_s, number - 1)) == until:
+            number -= 1
+        return Window(since, until)
 
     def count(self, since: dt.datetime, until: dt.datetime) -> int:
         """How many windows end after `since` and at or before `until`."""
@@ -164,6 +170,7 @@ def check_cadence(cadence: str | None, interval: str | None) -> None:
             expected="real-time asks every 1m to 5m; no other cadence asks more often than that",
             remedy="Choose a longer interval: what changes faster should send an event.",
         )
+    _length("cadence", text)
 
 
 def resolve(name: str, schedule: Schedule, entry: DatasetEntry | None, mark: str = "") -> Timetable:
@@ -208,12 +215,13 @@ def _start(schedule: Schedule, zone: dt.tzinfo) -> dt.datetime:
         raise UsageError("windows begin nowhere.", expected="start: an absolute time, such as 2026-01-01", remedy="Add `start`.")
     if not schedule.start:
         return _first_real(dt.datetime(1970, 1, 5), zone)
-    if len(schedule.start) == 10:  # a day begins where the dataset is
-        try:
-            return _first_real(dt.datetime.fromisoformat(schedule.start), zone)
-        except ValueError as error:
-            raise UsageError(f"start is {schedule.start!r}.", expected="a day, or RFC 3339", remedy="Correct it.") from error
-    return dt.datetime.fromisoformat(bounds(schedule.start, "9999-01-01").partition("/")[0])
+    try:
+        found = dt.datetime.fromisoformat(bounds(schedule.start, "9999-01-01").partition("/")[0])
+    except OverflowError:
+        found = dt.datetime.min
+    if not _YEARS[0] <= found.year < _YEARS[1]:
+        raise UsageError(f"start is {schedule.start!r}.", expected=f"a year from {_YEARS[0]} to {_YEARS[1] - 1}", remedy="Correct it.")
+    return _first_real(found.replace(tzinfo=None), zone) if len(schedule.start) == 10 else found  # a day begins where the dataset is
 
 
 def _length(label: str, text: str, least: int = 0) -> int:
@@ -221,8 +229,8 @@ def _length(label: str, text: str, least: int = 0) -> int:
         found = seconds(text)
     except UsageError as error:
         raise UsageError(f"{label} is {text!r}.", expected="a length of time such as 6h or 1d", remedy="Correct it.") from error
-    if found < least:
-        raise UsageError(f"{label} is {text!r}.", expected=f"at least {least} s", remedy="Choose a longer one.")
+    if not least <= found <= _LONGEST_S:
+        raise UsageError(f"{label} is {text!r}.", expected=f"at least {least} s, at most a hundred years", remedy="Correct it.")
     return found
 
 

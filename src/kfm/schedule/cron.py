@@ -59,6 +59,11 @@ def check_cron(line: str) -> str:
         for pattern, why, remedy in _TRAPS:
             if re.search(pattern, field):
                 raise _refused(line, f"in {field!r}, {why}", remedy)
+    for field, most in zip(fields, (59, 23)):
+        if any(int(step) > most for step in re.findall(r"/(\d+)", field)):
+            raise _refused(
+                line, f"in {field!r}, a step longer than its range runs only once in it", "Write a length as the cadence: 90m, 36h."
+            )
     if re.search(r"(?<!\d)7", fields[4]):
         raise _refused(line, "7 is Sunday to some crons, Saturday to Quartz and an error to others", "Write SUN, or 0.")
     if fields[2] != "*" and fields[4] != "*":
@@ -68,7 +73,9 @@ def check_cron(line: str) -> str:
     try:
         next(CronSim(clean, dt.datetime(2024, 1, 1)))
     except CronSimError as error:
-        raise _refused(line, str(error).lower(), "Correct that field.") from error
+        real = fields[2].isdecimal() and 0 < int(fields[2]) <= 31 and "day-of-month" in str(error).lower()
+        why = "no month that it names has such a day, so it would never run" if real else str(error).lower()
+        raise _refused(line, why, "Correct that field.") from error
     except StopIteration as error:
         raise _refused(line, "no day is like that", "Correct the day or the month.") from error
     return clean

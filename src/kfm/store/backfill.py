@@ -50,10 +50,13 @@ class BackfillView(View):
         for p in parts:
             self._do("backfill_part_put", backfill_id=p.backfill_id, n=p.n, state=p.state, run_id=p.run_id, reason=p.reason, at_ms=at)
 
-    def grid(self, backfill_id: str, size: int, since_ms: int) -> list[tuple[int, str, int, int]]:
-        """(bucket of `size` partitions, state, how many, how many of them since then)."""
-        rows = self._all("backfill_grid", backfill_id=backfill_id, size=size, since_ms=since_ms)
-        return [(int(r["bucket"]), r["state"], int(r["parts"]), int(r["fresh"])) for r in rows]
+    def grid(self, backfill_id: str, size: int, buckets: int, since_ms: int) -> list[tuple[int, str, int, int]]:
+        """(bucket of `size` partitions, state, how many, how many of them since then); one walk each, which needs no sorting."""
+        found = []
+        for bucket in range(buckets):
+            where = {"backfill_id": backfill_id, "first": bucket * size, "last": (bucket + 1) * size, "since_ms": since_ms}
+            found += [(bucket, r["state"], int(r["parts"]), int(r["fresh"])) for r in self._all("backfill_bucket", **where)]
+        return found
 
     def done_in(self, backfill_id: str, first: int, last: int) -> set[int]:
         return {r["n"] for r in self._all("backfill_done_in", backfill_id=backfill_id, first=first, last=last)}
@@ -82,13 +85,10 @@ class BackfillView(View):
     def follow_ledger(self, row: BackfillRow) -> int:
         """Write down what became of STAGED parts; those that were overtaken, or are gone, are to be done again. How many are."""
         which = {"backfill_id": row.backfill_id, "dataset_id": row.dataset_id}
-        if self._behind(**which):
-            self._do("backfill_committed", **which)
-        return self._do("backfill_lost", backfill_id=row.backfill_id, reason="its part was overtaken") if self._behind(**which) else 0
-
-    def _behind(self, **which: str) -> bool:
-        """Whether a part that is written down as STAGED is not so in the ledger."""
-        return self._one("backfill_behind", **which) is not None
+        if self._one("backfill_moved", **which) is None or self._one("backfill_behind", **which) is None:
+            return 0
+        self._do("backfill_committed", **which)
+        return self._do("backfill_lost", backfill_id=row.backfill_id, reason="its part was overtaken")
 
     def later(self, dataset_id: str, backfill_id: str, generation: int) -> list[tuple[str, str, int]]:
         """(partition, window, newest generation) of what other runs made official after `generation`."""

@@ -10,9 +10,9 @@ select * from backfill order by put_at desc, backfill_id limit :limit
 insert into backfill_part (backfill_id, n, state, run_id, attempts, reason, at_ms) values (:backfill_id, :n, :state, :run_id, 1, :reason, :at_ms)
 on conflict (backfill_id, n) do update set state = excluded.state, run_id = excluded.run_id, reason = excluded.reason,
   at_ms = excluded.at_ms, attempts = backfill_part.attempts + 1
--- name: backfill_grid
-select n / :size as bucket, state, count(*) as parts, sum(case when at_ms >= :since_ms then 1 else 0 end) as fresh
-from backfill_part where backfill_id = :backfill_id group by 1, 2
+-- name: backfill_bucket
+select state, count(*) as parts, sum(case when at_ms >= :since_ms then 1 else 0 end) as fresh
+from backfill_part where backfill_id = :backfill_id and n >= :first and n < :last group by state
 -- name: backfill_done_in
 select n from backfill_part where backfill_id = :backfill_id and n >= :first and n < :last and state <> 'FAILED'
 -- name: backfill_failed_from
@@ -26,6 +26,11 @@ select run_id from backfill_part where backfill_id = :backfill_id and state = 'S
 -- name: backfill_parts
 select p.n, p.state, p.run_id, l.part, l.input_hash from backfill_part p left join ledger l on l.run_id = p.run_id
 where p.backfill_id = :backfill_id order by p.n
+-- name: backfill_moved
+select 1 as found where exists (
+  select 1 from ledger where dataset_id = :dataset_id and backfill = :backfill_id and backfill <> '' and state in ('COMMITTED', 'NOOP', 'SUPERSEDED')
+) or (select count(*) from backfill_part where backfill_id = :backfill_id and state = 'STAGED')
+  > (select count(*) from ledger where dataset_id = :dataset_id and backfill = :backfill_id and backfill <> '' and state = 'STAGED')
 -- name: backfill_behind
 select 1 as found from backfill_part where backfill_id = :backfill_id and state = 'STAGED'
   and not exists (select 1 from ledger where ledger.run_id = backfill_part.run_id and ledger.dataset_id = :dataset_id and ledger.state = 'STAGED')
