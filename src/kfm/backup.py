@@ -1,12 +1,13 @@
 """backup: a workspace and its store as of one moment, every file with its digest; what is torn is refused when it is restored."""
 
+import errno
 import hashlib
 import os
 import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,11 @@ def make_backup(workspace: Workspace, folder: Path, *, link: bool = False, with_
             "The backup would lie inside the workspace.", expected="another folder", remedy="Name one outside, best on another disk."
         )
     _must_be_empty(folder, "a new or empty folder for each backup")
+    with _all_or_nothing(folder):
+        return _made(workspace, folder, link, with_keys)
+
+
+def _made(workspace: Workspace, folder: Path, link: bool, with_keys: bool) -> Manifest:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     copy = _Copy(workspace, folder / FILES, link, with_keys)
     copy.walk()
@@ -81,6 +87,19 @@ def make_backup(workspace: Workspace, folder: Path, *, link: bool = False, with_
     os.sync()  # everything is on the disk before the manifest says so
     _write_durably(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
     return made
+
+
+@contextmanager
+def _all_or_nothing(folder: Path) -> Iterator[None]:
+    """Where the disk is full, what was written to a folder that was empty goes again: the next try finds it as this one did."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise OSError(errno.EIO, f"the copy of the store cannot be written: {error}") from error
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _must_be_empty(folder: Path, expected: str) -> None:
@@ -246,6 +265,11 @@ def restore_backup(folder: Path, target: Path) -> dict[str, Any]:
     """Make a workspace at `target`: leases are gone, jobs and unfinished runs go on, no token of the old one is valid here."""
     found = check_backup(folder)
     _must_be_empty(target, "a new or empty folder")
+    with _all_or_nothing(target):
+        return _restored(folder, target, found)
+
+
+def _restored(folder: Path, target: Path, found: Manifest) -> dict[str, Any]:
     for name, kept in found.files.items():
         into = target / name
         into.parent.mkdir(parents=True, exist_ok=True)

@@ -39,7 +39,7 @@ class KfmError(Exception):
     retryable: ClassVar[bool] = False
 
     def __init__(self, happened: str, *, expected: str = "", remedy: str = "") -> None:
-        happened, expected, remedy = masked(happened), masked(expected), masked(remedy)
+        happened, expected, remedy = (masked(text).replace("\0", "?") for text in (happened, expected, remedy))  # no store keeps a NUL
         parts = [happened, f"Expected {expected}." if expected else "", remedy]
         super().__init__(" ".join(p for p in parts if p))
         self.happened, self.expected, self.remedy = happened, expected, remedy

@@ -8,6 +8,7 @@ import msgspec
 
 from kfm import canonical
 from kfm.channel import withdrawn_inside
+from kfm.closing import follow_up
 from kfm.connectors.base import Books, TransformResult
 from kfm.errors import Denied, IntegrityError, UsageError
 from kfm.model import ids
@@ -88,10 +89,26 @@ def _operate(world: World, dataset_id: str, kind: Any, choose: Callable[[Generat
             reason=reason,
             suppress=suppress,
         )
-        if channel.append(predicate):  # else a promote took the number: look again
+        if world.store.transaction(lambda tx, made=predicate: _append(tx, world, made)):  # else look again
             with world.ended():  # what is shown follows at the next tick, whatever keeps it from following now
                 project(world, dataset_id)
             return predicate
+
+
+def _append(tx: Any, world: World, predicate: GenerationPredicate) -> bool:
+    """False when a promote took the number. A sweep looks and removes in such a transaction too, so it is here before or after us."""
+    dataset_id, version_id = predicate.dataset_id, predicate.version_id
+    tx.schedule.alone(dataset_id)
+    if version_id is not None and not world.data.exists(f"processed/{dataset_id}/{version_id}/checksums.sha256"):
+        raise IntegrityError(
+            f"The files of version {version_id} of {dataset_id} are gone.",
+            expected="a version that retention has kept",
+            remedy=f"`kfm runs {dataset_id}` lists others.",
+        )
+    done = world.channel(dataset_id).append(predicate)
+    if done and version_id is not None:
+        follow_up(tx, world, dataset_id, None)
+    return done
 
 
 def _rollback_to(

@@ -1,6 +1,9 @@
 """Receipts: what a run did, told once, from its ledger row and its journal."""
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +17,7 @@ from kfm.store.base import LedgerRow, WalRecord
 from kfm.wal import fold
 from kfm.world import World
 
-__all__ = ["JOB_TYPE", "finish", "receipt_path", "run_files", "run_folder", "seal"]
+__all__ = ["JOB_TYPE", "finish", "pack_receipts", "read_receipt", "receipt_path", "run_files", "run_folder", "seal"]
 
 JOB_TYPE = "ingest.pull_source"
 _PUBLIC = ("prov.json",)  # of the files a receipt names, those that lie on the public side
@@ -277,6 +280,39 @@ def finish(world: World, run_id: str) -> None:
         tx.runs.drop_journal(row.wal_id)  # the same records lie beside the receipts now
 
     world.store.transaction(compact)
+
+
+def pack_receipts(world: World) -> int:
+    """Pack, day by day, the receipts of looks that began no run; a day is packed when another has passed. Returns how many.
+
+    A crash half-way leaves a receipt in both places, never in none: a pack is named after its content.
+    """
+    base, over = f"receipts/{JOB_TYPE}/", world.clock.now() - dt.timedelta(days=1)
+    loose = world.store.read(lambda tx: tx.jobs.loose_receipts(base, base + over.strftime("%Y/%m/%d")))
+    days: dict[str, dict[str, bytes]] = {}
+    for path, digest in loose:
+        with suppress(FileNotFoundError):  # one that is missing or was changed is not packed: `kfm verify` goes on to say so
+            if ids.digest(content := world.root.read(path)) == digest:
+                days.setdefault(path.rpartition("/")[0], {})[path] = content
+    for day, found in days.items():
+        lines = ({"run_id": p.removeprefix(f"{day}/").removesuffix(".json"), "text": text.decode()} for p, text in found.items())
+        content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        digest = ids.digest(content)
+        pack = f"{day}/{digest[7:23]}.jsonl"
+        world.root.create(pack, content)
+        world.store.transaction(lambda tx, args=(pack, digest, list(found)): tx.jobs.receipts_packed(*args))
+        for path in found:
+            world.root.remove(path)
+    return sum(map(len, days.values()))
+
+
+def read_receipt(path: Path) -> bytes:
+    """A receipt from its file, or from the pack beside it; raises `FileNotFoundError` when it is in neither."""
+    for pack in () if path.exists() else sorted(path.parent.glob("*.jsonl")):
+        for packed in map(msgspec.json.decode, pack.read_bytes().splitlines()):
+            if packed["run_id"] == path.stem:
+                return str(packed["text"]).encode()
+    return path.read_bytes()
 
 
 def outcome_of(row: LedgerRow) -> dict[str, Any]:

@@ -3,14 +3,16 @@
 import datetime as dt
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kfm import canonical
 from kfm.catalog.base import rendered
+from kfm.channel import whole_withdrawn, withdrawn_inside
 from kfm.clock import rfc3339
 from kfm.errors import Fenced, UsageError
 from kfm.model.ledger import Generation, LedgerRow
@@ -51,7 +53,7 @@ _CAPTURE = re.compile(rb"capture_id\W+(c[0-9a-f]{32})")
 class Doomed(msgspec.Struct, frozen=True, kw_only=True):
     """Something nobody needs any more."""
 
-    kind: str  # version, capture, part, quarantine, tiles, index
+    kind: str  # version, capture, part, quarantine, tiles, index, run, proposal
     name: str
     why: str
     paths: tuple[str, ...]  # below data/, in the order they are removed
@@ -100,14 +102,19 @@ def _hold_path(dataset_id: str, version_id: str) -> str:
 def hold(world: World, text: str, reason: str, by: str) -> Hold:
     """Keep the version a reference means until the hold is released."""
     ref = resolve(world, text)
-    if not world.data.exists(f"processed/{ref.dataset_id}/{ref.version_id}/checksums.sha256"):
-        raise UsageError(
-            f"{ref.version_id} is not here any more.",
-            expected="a version that is whole",
-            remedy=f"`kfm du {ref.dataset_id}` shows what is.",
-        )
     made = Hold(dataset_id=ref.dataset_id, version_id=ref.version_id, reason=reason, by=by, at=rfc3339(world.clock.now()))
-    world.data.create(_hold_path(ref.dataset_id, ref.version_id), pretty(made))
+
+    def put(tx: Any) -> None:
+        tx.schedule.alone(ref.dataset_id)  # a sweep looks for holds and begins to remove in one such transaction
+        if not world.data.exists(f"processed/{ref.dataset_id}/{ref.version_id}/checksums.sha256"):
+            raise UsageError(
+                f"{ref.version_id} is not here any more.",
+                expected="a version that is whole",
+                remedy=f"`kfm du {ref.dataset_id}` shows what is.",
+            )
+        world.data.create(_hold_path(ref.dataset_id, ref.version_id), pretty(made))
+
+    world.store.transaction(put)
     return made
 
 
@@ -154,6 +161,7 @@ class _Marks:
         self.cancelled = self._cancelled()
         self.decided = self._decided() if self.cutoff is not None else set()
         self.versions = self._versions()
+        self.last = {row.partition: row.run_id for row in sorted(self.rows, key=lambda row: row.timestamp)}
         self.runs = {row.run_id: row for row in self.rows if self._is_kept(row)}
 
     def _is_old(self, moment: dt.datetime | None) -> bool:
@@ -205,6 +213,8 @@ class _Marks:
         ended = dt.datetime.fromisoformat(row.ended_at) if row.ended_at is not None else None
         if self._is_open(row) or not self._is_old(ended) or row.version_id in self.versions:
             return True
+        if row.state == "REJECTED" and self.last[row.partition] == row.run_id and not is_assembly(row):
+            return True  # `kfm gates` judges it again, however long that takes; parts that wait are assembled again
         folder = f"work/{self.id}/quarantine/{row.run_id}"
         return row.run_id not in self.decided and any(True for _ in self.world.data.names(folder))
 
@@ -246,24 +256,48 @@ class _Marks:
         processed = self._folders(f"processed/{self.id}")
         kept = set(processed) if self.cutoff is None else self.versions & set(processed)
         yield from (self._version(name, paths) for name, paths in processed.items() if name not in kept)
+        withdrawn = {g.version_id for g in self.generations if self._is_withdrawn(g)}
         for kind in ("tiles", "index"):
             for name, paths in self._folders(f"work/{self.id}/{kind}").items():
-                if name not in kept:
-                    yield Doomed(kind=kind, name=name, why="its version is gone", paths=tuple(paths))
+                if name not in kept or name in withdrawn:
+                    why = "its version was withdrawn" if name in withdrawn else "its version is gone"
+                    yield Doomed(kind=kind, name=name, why=why, paths=tuple(paths))
         parts = self._parts()
         for name, paths in self._folders(f"work/{self.id}/parts").items():
             if name not in parts:
                 yield Doomed(kind="part", name=name, why="no run names it", paths=tuple(paths))
         yield from self._raw()
+        if self.cutoff is not None:
+            yield from self._runs()
         for run_id in sorted(self.decided):
             paths = [p for p in self.world.data.names(f"work/{self.id}/quarantine/{run_id}") if "/decisions/" not in p]
             yield Doomed(kind="quarantine", name=run_id, why="decided, and older than retention", paths=tuple(paths))
+
+    def _is_withdrawn(self, generation: Generation) -> bool:
+        names = {"", *(key.split("|")[0] for key in generation.contents)}
+        return withdrawn_inside(self.head, generation) is not None or any(whole_withdrawn(self.head, name) for name in names)
 
     def _version(self, name: str, paths: list[str]) -> Doomed:
         """`checksums.sha256` goes first: a folder without it is not a version."""
         also = [*self.world.data.names(f"catalog/stac/{self.id}/items/{name}"), f"work/{self.id}/precise/{name}.json"]
         ordered = sorted(paths, key=lambda path: (not path.endswith("/checksums.sha256"), path))
         return Doomed(kind="version", name=name, why=self.why, paths=(*ordered, *(p for p in also if self.world.data.exists(p))))
+
+    def _runs(self) -> Iterator[Doomed]:
+        """Folders of runs that nothing came of. What became official, what a person signed and the last run of each partition stay."""
+        runs, proposals = self._folders(f"work/{self.id}/runs"), self._folders(f"work/{self.id}/proposals")
+        signed = {name for name, paths in proposals.items() if any("/approvals/" in path for path in paths)}
+        stay = {*self.runs, *signed, *self.last.values(), *(g.run_id for g in self.generations)}
+        gone = {row.run_id for row in self.rows if row.archived and row.state != "COMMITTED"} - stay
+        for kind, folders in (("run", runs), ("proposal", proposals)):
+            for name in sorted(gone & folders.keys()):
+                yield Doomed(kind=kind, name=name, why="nothing came of it, older than retention", paths=tuple(folders[name]))
+        known = {row.run_id for row in self.rows}
+        known |= {row.run_id for row in self.world.store.read(lambda tx: tx.runs.unpacked_noops(self.id, "9"))}  # packed, not removed
+        for name in sorted(runs.keys() - known - stay):
+            written = dt.datetime.fromtimestamp(max(_age(self.world, path) for path in runs[name]), dt.UTC)
+            if self._is_old(written) and not any(path.endswith("/run_record.json") for path in runs[name]):
+                yield Doomed(kind="run", name=name, why="a dry run, older than retention", paths=tuple(runs[name]))
 
     def _raw(self) -> Iterator[Doomed]:
         named, base = self._captures(), f"raw/{self.id}/captures"
@@ -299,24 +333,22 @@ def sweep(world: World, dataset_id: str, run_id: str, grace: str = GRACE) -> Swe
     """
     for zone in (world.data, world.root):
         zone.sweep()  # type: ignore[attr-defined]  # scratch and half downloads of dead processes
-    with _alone(world, dataset_id) as still_ours:
+    with _alone(world, dataset_id) as tokens:
         items = doomed(world, dataset_id, grace)
         plans = _unfinished(world, dataset_id)
         if items:
             plans.append(_planned(world, dataset_id, run_id, items))
         for item in items:
-            still_ours()
-            if item.kind == "version" and _is_wanted(world, dataset_id, item.name):
-                continue  # rolled back to, or put on hold, while we looked: it stays
-            for path in item.paths:
-                world.data.remove(path)
+            if world.store.transaction(lambda tx, item=item: _begin(tx, world, dataset_id, tokens, item)):
+                for path in item.paths:
+                    world.data.remove(path)
         _tidy(world, dataset_id, {p for plan in plans for p in plan.files})
     gone = {path: digest for plan in plans for path, digest in plan.files.items() if not world.data.exists(path)}
     return Swept(dataset_id=dataset_id, files=gone, plans=tuple(p.run_id for p in plans))
 
 
 @contextmanager
-def _alone(world: World, dataset_id: str) -> Iterator[Callable[[], None]]:
+def _alone(world: World, dataset_id: str) -> Iterator[list[Token]]:
     """Hold every lease of a dataset: nobody captures, makes, assembles or promotes meanwhile."""
     entry = world.registry(dataset_id)
     opened = world.store.read(lambda tx: tx.runs.open_runs(dataset_id))
@@ -333,15 +365,23 @@ def _alone(world: World, dataset_id: str) -> Iterator[Callable[[], None]]:
 
     tokens: list[Token] = [world.hold(token) for token in world.store.transaction(take)]
     try:
-        yield lambda: world.store.read(lambda tx: tx.leases.check(*tokens))
+        yield tokens
     finally:
         world.let_go(*tokens)
         world.store.transaction(lambda tx: tx.leases.release(*tokens))
 
 
-def _is_wanted(world: World, dataset_id: str, version_id: str) -> bool:
-    head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
-    return version_id == head.version_id or version_id in _held(world, dataset_id)
+def _begin(tx: Any, world: World, dataset_id: str, tokens: list[Token], item: Doomed) -> bool:
+    """Remove the first file; False when the version was rolled back to, or put on hold, while we looked: it stays.
+
+    A rollback and a hold look for that file in a transaction like this one, so one of the two sees the other.
+    """
+    tx.schedule.alone(dataset_id)
+    tx.leases.check(*tokens)
+    if item.kind == "version" and item.name in {world.channel(dataset_id).head(tx).version_id, *_held(world, dataset_id)}:
+        return False
+    world.data.remove(item.paths[0])
+    return True
 
 
 def _planned(world: World, dataset_id: str, run_id: str, items: list[Doomed]) -> Plan:
@@ -381,7 +421,9 @@ def removed_versions(zone: Zone, dataset_id: str) -> set[str]:
 
 
 def _tidy(world: World, dataset_id: str, gone: set[str]) -> None:
-    for folder in sorted({str(world.data.local(path).parent) for path in gone}, key=len, reverse=True):
+    folders = {world.data.local(path).parent for path in gone}
+    folders |= {folder.parent for folder in folders if folder.name == "artifacts"}  # a dry run leaves nothing beside them
+    for folder in sorted(map(str, folders), key=len, reverse=True):
         try:
             os.rmdir(folder)
         except OSError:
@@ -414,14 +456,18 @@ def usage(world: World, dataset_id: str) -> dict[str, Usage]:
         names = [name for folder in folders for name in world.data.names(folder)]
         dcat = f"catalog/dcat/{dataset_id}.json"
         names += [dcat] if zone == "catalog" and world.data.exists(dcat) else []
-        found[zone] = measured((world.data.local(name).stat() for name in names), seen)
+        found[zone] = measured(map(world.data.local, names), seen)
     return found
 
 
-def measured(stats: Iterable[os.stat_result], seen: set[tuple[int, int]]) -> Usage:
-    """Count files and the bytes not `seen` yet."""
+def measured(paths: Iterable[Path], seen: set[tuple[int, int]]) -> Usage:
+    """Count the files that are still there, and the bytes not `seen` yet."""
     files = size = 0
-    for found in stats:
+    for path in paths:
+        try:
+            found = path.stat()
+        except FileNotFoundError:  # packed or swept while we count
+            continue
         files += 1
         if (found.st_dev, found.st_ino) not in seen:
             seen.add((found.st_dev, found.st_ino))

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from kfm.model import ids
 from kfm.world import World
 from kfm.zones.base import Zone
 
@@ -65,7 +66,7 @@ def pack_noops(world: World, dataset_id: str) -> int:
         lines = [_packed(world.data, dataset_id, run_id) for run_id in runs]
         content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines if line["files"])
         if content:
-            world.data.create(f"work/{dataset_id}/noops/{day}.{runs[0]}.jsonl", content)
+            world.data.create(f"work/{dataset_id}/noops/{day}.{ids.digest(content)[7:23]}.jsonl", content)
         world.store.transaction(lambda tx, runs=runs: tx.runs.mark_packed(runs))
         for run_id, line in zip(runs, lines):
             for name in line["files"]:

@@ -1,20 +1,22 @@
 """search: look for words in what may be read now; the channel's head decides which version, and only its own index is asked."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from kfm.errors import Denied, KfmError, UsageError
-from kfm.extras.search.base import DamagedIndex, Passage, Scored, find, question
+from kfm.extras.search.base import DamagedIndex, Passage, Scored, find, passages, question
 from kfm.judgement import check_readable
 from kfm.model.search import Citation, Found, Hit, IndexNote, NotSearched
-from kfm.ref import Ref, resolve
+from kfm.ref import Ref, locate, resolve
 from kfm.world import World
 
-__all__ = ["index_note", "index_path", "search"]
+__all__ = ["index_note", "index_path", "is_address", "opened", "search"]
 
 JOB_TYPE = "index.build_embeddings"
+_ADDRESS = re.compile(r"kfm://dataset/([^/@]+@[^/]+)/(.+#[pr][0-9]+)")
 
 
 def index_path(ref: Ref) -> str:
@@ -36,6 +38,18 @@ def search(world: World, text: str, datasets: Iterable[str], limit: int = 10) ->
 
     Raises `DamagedIndex` when every index there is to ask is damaged.
     """
+    names = list(datasets)
+    try:
+        return _search(world, text, names, limit)
+    except _Replaced:  # another version became official and was indexed between our look and our reading
+        return _search(world, text, names, limit)
+
+
+class _Replaced(DamagedIndex):
+    """An index went away while it was asked."""
+
+
+def _search(world: World, text: str, datasets: list[str], limit: int) -> Found:
     open_: dict[Path, Ref] = {}
     closed: list[NotSearched] = []
     for name in datasets:
@@ -68,10 +82,32 @@ def _find(open_: dict[Path, Ref], closed: list[NotSearched], text: str, limit: i
         try:
             return find(list(open_), text, limit)
         except DamagedIndex as error:
+            if not error.path.exists():
+                raise _Replaced(error.path, error) from error
             ref = open_.pop(error.path)
             closed.append(NotSearched(dataset_id=ref.dataset_id, reason=error.happened, next=_ask(ref)))
             if not open_:
                 raise
+
+
+def is_address(text: str) -> bool:
+    """Whether `text` is what a citation calls its address."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def opened(world: World, address: str) -> Found:
+    """The one passage an address names, read from the published file itself, when it may be handed out now."""
+    version, place = _ADDRESS.fullmatch(address).groups()  # type: ignore[union-attr]  # the caller asked `is_address`
+    ref = resolve(world, version)
+    check_readable(world, ref)
+    files = locate(world, f"{ref.dataset_id}@{ref.version_id}").files
+    passage = next((p for p in passages(files) if _place(p) == place), None)
+    if passage is None:
+        raise UsageError(
+            f"{version} has no {place}.", expected="an address as `kfm search` prints it", remedy="Search for words of the passage."
+        )
+    hit = Hit(score=1.0, text=passage.text, citation=_citation(ref, passage))
+    return Found(query=address, ranking="words", searched=(ref.dataset_id,), hits=(hit,), not_searched=(), note="")
 
 
 def _ask(ref: Ref) -> str:
@@ -85,14 +121,17 @@ def _missing(world: World, ref: Ref) -> NotSearched:
     return NotSearched(dataset_id=ref.dataset_id, reason=f"There is no index of {ref.version_id[:9]}… yet.", next=_ask(ref))
 
 
+def _place(passage: Passage) -> str:
+    document, paragraph = passage.about.get("document_id"), passage.about.get("paragraph")
+    return f"{document}#p{paragraph}" if document else f"{passage.file}#r{passage.row}"
+
+
 def _citation(ref: Ref, passage: Passage) -> Citation:
     version = f"{ref.dataset_id}@{ref.version_id}"
-    document, paragraph = passage.about.get("document_id"), passage.about.get("paragraph")
-    place = f"{document}#p{paragraph}" if document else f"{passage.file}#r{passage.row}"
     facts = {
         "dataset_id": ref.dataset_id,
         "version_id": ref.version_id,
-        "address": f"kfm://dataset/{version}/{place}",
+        "address": f"kfm://dataset/{version}/{_place(passage)}",
         "file": f"data/processed/{ref.dataset_id}/{ref.version_id}/{passage.file}",
         "row": passage.row,
         "get": f"kfm get {version}",

@@ -17,11 +17,12 @@ from kfm.retention import doomed, removed_versions
 from kfm.sample_upstream import SampleUpstream
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
+from kfm.zones.local import LocalZone
 from tests.conftest import Said, tree
 from tests.integration.test_backfill import ID as LEVELS
 from tests.integration.test_backfill import ledger, made
 from tests.integration.test_faults import Started, _nothing_is_left_running, slow_connector, transforming, until  # noqa: F401 - the fixture acts here too
-from tests.jobs.test_gc import QUAKES, retain, revisions, versions
+from tests.jobs.test_gc import QUAKES, retain, revisions, versions, worked
 from tests.services import schema_url, shared_server
 
 Kfm = Callable[..., Said]
@@ -54,6 +55,13 @@ def test_du_counts_every_file_once_and_says_what_gc_would_free(kfm: Kfm, ws: Pat
     after = sum({p.stat().st_ino: p.stat().st_size for p in files if p.exists()}.values())
     changed = sum(p.stat().st_size for p in catalog if p.exists())
     assert abs(before - after - row["freeable"]["bytes"]) <= changed
+
+
+def test_du_goes_on_when_a_file_goes_while_it_counts(kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    revisions(kfm, sample, 0)
+    names = LocalZone.names
+    monkeypatch.setattr(LocalZone, "names", lambda zone, prefix: [*names(zone, prefix), f"{prefix}/gone"])
+    assert kfm("du", QUAKES).code == 0
 
 
 def test_du_prints_a_table_and_the_next_command(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
@@ -91,6 +99,80 @@ def test_what_a_rollback_goes_back_to_by_default_stays_whatever_its_age(kfm: Kfm
     assert kfm("status", "--json").json["datasets"][0]["version_id"] == made[1]
     with open_world(open_workspace(ws)) as world:
         assert removed_versions(world.data, QUAKES) == {made[0]}
+
+
+def folders(ws: Path, kind: str) -> set[str]:
+    return {p.name for p in (ws / "data" / "work" / QUAKES / kind).glob("*")}
+
+
+def test_runs_nothing_came_of_go_with_their_proposals_and_all_evidence_stays(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    revisions(kfm, sample, 0, 1)
+    proof = folders(ws, "runs")
+    assert kfm("run", QUAKES, "--dry-run", "--force", "--reason", "a try").code == 0
+    (dry,) = folders(ws, "runs") - proof
+    assert kfm("run", QUAKES, "--json").json["runs"][0]["state"] == "NOOP"
+    (noop,) = folders(ws, "runs") - proof - {dry}
+    entry = ws / "data" / "registry" / f"{QUAKES}.yml"
+    whole = entry.read_text()
+    entry.write_text(whole.replace("licence: CC0-1.0\n", ""))
+    denied = []
+    for number in (2, 3):
+        sample.control(QUAKES, revision=number)
+        denied.append(kfm("run", QUAKES, "--json").json["runs"][0]["run_id"])
+    assert {*denied} <= folders(ws, "proposals")
+    assert names(ws, "run") == names(ws, "proposal") == [], "retention is not set"
+    retain(ws, QUAKES, "0s")
+    assert (names(ws, "run"), names(ws, "proposal")) == ([denied[0], dry], [denied[0]])
+    assert kfm("gc", "--apply", "--grace", "0s").code == 0
+    assert folders(ws, "runs") == {*proof, noop, denied[1]} and denied[0] not in folders(ws, "proposals")
+    assert kfm("gates", QUAKES).code == 3, "what was denied last is judged again"
+    assert kfm("explain", denied[0]).code == 0
+    assert kfm("verify").code == 0
+    entry.write_text(whole)
+    assert kfm("doctor").code == kfm("reindex").code == kfm("verify").code == 0
+    assert kfm("run", QUAKES, "--json").json["runs"][0]["state"] == "COMMITTED"
+
+
+def test_a_proposal_that_a_person_signed_stays(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    revisions(kfm, sample, 0)
+    ids = []
+    for number in (1, 2):
+        sample.control(QUAKES, revision=number)
+        ids.append(kfm("propose", QUAKES, "--json").json["runs"][0]["run_id"])
+        signed = ws / "data" / "work" / QUAKES / "proposals" / ids[0] / "approvals"
+        signed.mkdir(exist_ok=True)
+        (signed / "somebody.json").write_text("{}")
+    revisions(kfm, sample, 3)
+    retain(ws, QUAKES, "0s")
+    assert names(ws, "proposal") == names(ws, "run") == [ids[1]]
+
+
+def test_what_was_made_of_a_withdrawn_version_goes_whatever_retention_says(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    made = revisions(kfm, sample, 0, 1)
+    for kind in ("tiles", "index"):
+        for version in made:
+            (folder := ws / "data" / "work" / QUAKES / kind / version).mkdir(parents=True)
+            (folder / "x").write_bytes(b"with every record")
+    assert names(ws, "tiles") == names(ws, "index") == []
+    assert kfm("withdraw", QUAKES, "--reason", "asked for").code == 0
+    assert sorted(names(ws, "tiles")) == sorted(names(ws, "index")) == sorted(made)
+
+
+def test_a_rollback_never_ends_at_a_version_that_gc_removes_at_the_same_moment(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = revisions(kfm, sample, 0, 1, 2)
+    retain(ws, QUAKES, "0s")
+    swept = []
+
+    def meanwhile(*_: Any) -> None:
+        swept.append(worked(ws, "maintenance.gc", apply=True, grace="0s").status)
+
+    monkeypatch.setattr("kfm.cli.rollback.check_version", meanwhile)
+    assert kfm("rollback", QUAKES, "--to", made[0], "--reason", "a bad feed").code == 6
+    assert swept == ["succeeded"] and versions(ws) == set(made[1:])
+    assert kfm("status", "--json").json["datasets"][0]["version_id"] == made[2]
+    assert kfm("verify").code == 0
 
 
 def test_without_retention_everything_published_is_kept_for_ever(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
@@ -234,6 +316,24 @@ def restored(bk: Path, new: Path, capsys: Any) -> Any:
     capsys.readouterr()
     code = main(["backup", "--restore", str(bk), "-w", str(new), "--json"])
     return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("full", [OSError(28, "No space left on device"), sqlite3.OperationalError("database or disk is full")])
+def test_a_full_disk_leaves_nothing_half_made_and_the_same_command_works_later(
+    full: Exception, kfm: Kfm, ws: Path, sample: SampleUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revisions(kfm, sample, 0)
+
+    def refuse(*_: Any) -> None:
+        raise full
+
+    for step, command in (("_snapshot", ["backup", "b", "-w", str(ws)]), ("_new_epoch", ["backup", "--restore", "b", "-w", "new"])):
+        monkeypatch.chdir(tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(backup, step, refuse)
+            said = main(command)
+        assert said == 1 and not Path(command[-1 if step == "_new_epoch" else 1]).exists()
+        assert main(command) == 0
 
 
 def test_a_restored_workspace_works_in_an_epoch_of_its_own(
@@ -399,3 +499,15 @@ def test_a_store_on_a_server_is_backed_up_too_and_restored_into_a_file(
     theirs = _json(capsys, main, ["-w", str(new), "status", "--json"])["datasets"][0]
     assert (theirs["version_id"], theirs["generation"]) == (made[2], 3)
     assert main(["-w", str(new), "rollback", QUAKES, "--reason", "try it"]) == 0
+
+
+def test_a_rollback_asks_for_what_is_made_from_a_version(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    entry = ws / "data" / "registry" / f"{QUAKES}.yml"
+    entry.write_text(entry.read_text() + "\nderive: [tiles]\n")
+    made = revisions(kfm, sample, 0, 1)
+    assert kfm("worker", "run", "--until-idle").code == 0
+    assert kfm("rollback", QUAKES, "--to", made[0], "--reason", "a bad feed").code == 0
+    waiting = {job["job_type"] for job in kfm("jobs", "list", "--json").json["jobs"] if job["state"] == "queued"}
+    assert waiting == {"validate.qa_dataset", "transform.build_tiles"}
+    assert kfm("withdraw", QUAKES, "--reason", "a worse feed").code == 0
+    assert kfm("worker", "run", "--until-idle").code == 0

@@ -13,7 +13,7 @@ import pytest
 
 from kfm.cli import main
 from kfm.cli.init import make_workspace
-from kfm.extras.search.base import question
+from kfm.extras.search.base import find, question
 from kfm.model.search import Found, Hit
 from kfm.search import search
 from kfm.wiring import open_world
@@ -141,6 +141,17 @@ def test_after_a_rollback_the_index_of_what_was_left_is_not_asked(papers: Path) 
     assert "ferryman" in ask(papers, "bridge ferryman").hits[0].text
 
 
+def test_an_index_that_is_replaced_while_it_is_asked_is_no_damage(papers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(*args: Any) -> Any:
+        monkeypatch.setattr("kfm.search.find", find)
+        publish(papers, {**TEXTS, "letter": "The bridge is finished."})
+        index(papers)
+        return find(*args)
+
+    monkeypatch.setattr("kfm.search.find", late)
+    assert ask(papers, "bridge").hits[0].text == "The bridge is finished."
+
+
 def test_an_index_that_is_asked_for_is_said_to_be_coming(tmp_path: Path) -> None:
     from kfm.model.job import Request
 
@@ -216,6 +227,25 @@ def test_the_command_prints_passages_with_their_address(
     assert answer["query"] == "oxen" and answer["hits"][0]["citation"]["document_id"] == "diary"
     assert main(["-w", str(shelf), "search", "x", "--limit", "0"]) == 2
     assert main(["-w", str(shelf), "search", "x", "--dataset", "paper"]) == 2
+
+
+def test_the_address_of_a_citation_opens_on_the_whole_passage(papers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    beside(papers, "site\nferry landing\n")
+    hits = ask(papers, "boat oak school oxen flour snow ferry", limit=50).hits
+    assert {h.citation.dataset_id for h in hits} == {"papers", "levels"}, "paragraphs and rows"
+    for hit in hits:
+        capsys.readouterr()
+        assert main(["-w", str(papers), "search", hit.citation.address, "--json"]) == 0
+        (opened,) = json.loads(capsys.readouterr().out)["hits"]
+        assert (opened["text"], opened["citation"]["address"]) == (hit.text, hit.citation.address)
+    old = next(h.citation.address for h in hits if h.citation.document_id)
+    publish(papers, {**TEXTS, "letter": "The bridge is finished." + " It is long." * 100})
+    assert main(["-w", str(papers), "search", old]) == 0, "also when another version is official by now"
+    assert main(["-w", str(papers), "search", "kfm://dataset/papers@2/letter#p1"]) == 0
+    assert "…" not in capsys.readouterr().out.rpartition("The bridge")[2], "all of it"
+    assert main(["-w", str(papers), "search", "kfm://dataset/papers@2/letter#p99"]) == 2
+    assert main(["-w", str(papers), "withdraw", "papers", "--reason", "asked for"]) == 0
+    assert main(["-w", str(papers), "search", old]) == 3
 
 
 def test_a_row_of_a_table_is_found_and_cited_by_its_place(ws: Path, kfm: Callable[..., Said]) -> None:

@@ -68,7 +68,7 @@ def _row(workspace: Workspace, world: World, dataset_id: str) -> dict[str, Any]:
 
 
 def _below(workspace: Workspace, folder: Path) -> Usage:
-    return measured((path.stat() for path in sorted(folder.rglob("*")) if path.is_file()), set())
+    return measured((path for path in sorted(folder.rglob("*")) if path.is_file()), set())
 
 
 def _print(rows: list[dict[str, Any]], rest: dict[str, Usage]) -> None:

@@ -1,7 +1,8 @@
 """Remove what retention no longer keeps; without --apply only say what that is.
 
 Kept: what is official, what a rollback goes back to, what was official within the registry's `retention` (none: for ever), whatever an
-unfinished run or an open proposal needs, what is on hold, and everything younger than an hour. A bundle holds its own bytes.
+unfinished run or an open proposal needs, what is on hold, the records of every run that became official, what a person signed, the last
+run of each partition, and everything younger than an hour. Tiles and indexes of what was withdrawn go. A bundle holds its own bytes.
 --hold REF --reason "…" keeps a version whatever its age; --release REF ends that.
 --json = {status, datasets: [{dataset_id, items: [{kind, name, why, paths}], files, bytes}], receipt}.
 Exit 5: a run is at work on the dataset.
@@ -11,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kfm.claim import check_switch
 from kfm.cli.call import Parser, again, emit, login
 from kfm.cli.du import human
 from kfm.cli.terminal import say, show, sign
@@ -77,6 +79,7 @@ def _hold(world: World, args: Any) -> int:
 def _applied(workspace: Workspace, world: World, args: Any) -> JobResult:
     """The job, worked here and now."""
     kind, dataset_id = job_type(TYPE), args.dataset or ""
+    world.store.read(lambda tx: check_switch(tx, dataset_id, TYPE))
     given = {"apply": True, "grace": args.grace}
     inputs = [{"kind": "dataset", "id": f"kfm://dataset/{dataset_id}"}] if dataset_id else []
     run_id = str(ids.new_run_id())

@@ -10,6 +10,7 @@ from kfm.cli.terminal import say, sign
 from kfm.errors import IntegrityError, UsageError
 from kfm.model.receipt import Receipt
 from kfm.rebuild import rebuild, record_of_receipt
+from kfm.receipts import read_receipt
 from kfm.targets import rebuilt_target
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
@@ -26,7 +27,7 @@ def configure(parser: Parser) -> None:
 
 def main(args: Any) -> int:
     try:
-        receipt = msgspec.json.decode(args.receipt.read_bytes(), type=Receipt)
+        receipt = msgspec.json.decode(read_receipt(args.receipt), type=Receipt)
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(
             f"{args.receipt.name} is not a receipt: {getattr(error, 'strerror', None) or error}.",

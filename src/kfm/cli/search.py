@@ -1,6 +1,7 @@
 """Search what may be read now, by words and by meaning, with citations that open.
 
 kfm search WORDS… [--dataset ID] [--limit 10]
+kfm search kfm://dataset/ID@VERSION/PLACE    the one passage whose address this is, whole
 
 Only the official version of a dataset is searched, and only when its labels and licence let it out. Words are just words: no sign has a
 meaning of its own. --json = {"query", "ranking": "hybrid" | "words", "searched": [dataset_id], "hits": [{score, text, citation: {dataset_id,
@@ -19,7 +20,7 @@ from kfm.cli.terminal import colour, say
 from kfm.errors import UsageError
 from kfm.model.search import Found, Hit
 from kfm.ref import dataset_of
-from kfm.search import search
+from kfm.search import is_address, opened, search
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 
@@ -39,23 +40,23 @@ def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     names = [workspace.require(dataset_of(d)).dataset_id for d in args.dataset]
     with open_world(workspace) as world:
-        found = search(world, text, names or workspace.registered(), args.limit)
+        found = opened(world, text) if is_address(text) else search(world, text, names or workspace.registered(), args.limit)
     if args.json:
         emit(msgspec.to_builtins(found))
         return 0
     for number, hit in enumerate(found.hits, 1):
-        _show(number, hit)
+        _show(number, hit, max(400, len(hit.text)) if is_address(text) else 400)
     _say_rest(args, found)
     return 0
 
 
-def _show(number: int, hit: Hit) -> None:
+def _show(number: int, hit: Hit, width: int) -> None:
     cited = hit.citation
     where = (
         f"{cited.title or cited.document_id}, paragraph {cited.paragraph}" if cited.document_id else f"{cited.dataset_id}, row {cited.row}"
     )
     print(f"{number:>3}  {colour(where, '1')}{f'  {cited.heading}' if cited.heading else ''}")
-    print(textwrap.indent(textwrap.fill(textwrap.shorten(hit.text, 400, placeholder=" …"), 94), " " * 5))
+    print(textwrap.indent(textwrap.fill(textwrap.shorten(hit.text, width, placeholder=" …"), 94), " " * 5))
     print(f"     {colour(cited.address, '90')}")
 
 
@@ -69,4 +70,6 @@ def _say_rest(args: Any, found: Found) -> None:
         if one.next or one.dataset_id in asked:
             say(f"{one.dataset_id}: {one.reason}" + (f" {again(args, one.next.removeprefix('kfm '))}" if one.next else ""))
     if found.hits:
+        if not is_address(found.query):
+            say(f"One passage, whole: {again(args, f'search {found.hits[0].citation.address}')}")
         say(f"Whole files, checked: {again(args, found.hits[0].citation.get.removeprefix('kfm '))} -o DIR")

@@ -1,4 +1,4 @@
-"""Make small what is kept for long: NOOPs into packs, ended journals beside their receipts, old finished jobs out of the table."""
+"""Make small what is kept for long: NOOPs and their receipts into packs, ended journals beside their receipts, old finished jobs out of the table."""
 
 import datetime as dt
 
@@ -8,6 +8,7 @@ from kfm.clock import rfc3339
 from kfm.errors import UsageError
 from kfm.jobs.base import JobContext, JobResult, JobType
 from kfm.projection import tick
+from kfm.receipts import pack_receipts
 from kfm.reindex import datasets_with_evidence
 from kfm.runfiles import pack_noops
 
@@ -27,12 +28,13 @@ def run(ctx: JobContext) -> JobResult:
     world = ctx.world
     named = [ctx.job.dataset_id] if ctx.job.dataset_id else datasets_with_evidence(world)
     packed = sum(pack_noops(world, name) for name in named)
+    receipts = pack_receipts(world)
     archived = sum(len([done for done in tick(world, name) if done.startswith("archive")]) for name in named)
     before = rfc3339(world.clock.now() - dt.timedelta(days=ctx.parameters.days))
     forgotten = world.store.transaction(lambda tx: tx.jobs.forget(before))
     if hasattr(world.store, "tidy"):
         world.store.tidy()
-    counts = {"noops packed": packed, "journals archived": archived, "jobs forgotten": forgotten}
+    counts = {"noops packed": packed, "receipts packed": receipts, "journals archived": archived, "jobs forgotten": forgotten}
     return JobResult(
         status="succeeded" if any(counts.values()) else "skipped",
         reason=", ".join(f"{count} {what}" for what, count in counts.items() if count) or "nothing to make smaller",
@@ -41,10 +43,10 @@ def run(ctx: JobContext) -> JobResult:
 
 JOB = JobType(
     name="maintenance.compact",
-    purpose="Pack NOOP runs, archive ended journals, forget finished jobs, tidy the store",
+    purpose="Pack NOOP runs and their receipts, archive ended journals, forget finished jobs, tidy the store",
     triggers="schedule, manual",
     inputs="ledger, journals, job table",
-    outputs="packs of NOOP runs, archived journals; receipt",
+    outputs="packs of NOOP runs and of receipts, archived journals; receipt",
     parameters=Parameters,
     idempotency="what is packed, archived or forgotten is not found again; the same addresses answer",
     rules=("failed and dead jobs stay until a person has looked", "finished ones stay 30 days"),

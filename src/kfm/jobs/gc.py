@@ -54,7 +54,7 @@ def _result(done: list[Swept], busy: list[str]) -> JobResult:
 
 JOB = JobType(
     name="maintenance.gc",
-    purpose="Remove versions, captures, parts and quarantine that retention no longer keeps",
+    purpose="Remove versions, captures, parts, quarantine and runs nothing came of that retention no longer keeps",
     triggers="schedule, manual",
     inputs="channels, ledger, journals, proposals, holds and the registry's retention",
     outputs="fewer files; a receipt that lists each with its digest",

@@ -89,6 +89,10 @@ from json_each(:rows) where true on conflict (key) do update set times = effect.
 select key, job_id, digest, times, at from effect where key = :key
 -- name: effect_receipts
 select key, digest from effect where key >= 'receipts/' and key < 'receipts0' order by key
+-- name: effect_loose
+select key, digest from effect where key >= :first and key < :before and job_id <> '' order by key
+-- name: effect_drop
+delete from effect where key = :key
 -- name: effect_sum
 select count(*) as keys, coalesce(sum(times), 0) as times from effect
 -- name: tally_add

@@ -77,12 +77,12 @@ class SqliteStore:
         self._committer = Committer(self._commit)
         try:
             self._migrate()
+            row = self._db.execute(SQL["meta_get"], {"key": "epoch"}).fetchone()
         except sqlite3.DatabaseError as error:
             raise _store_error(path, error) from error
         self._file = _identity(path)
         if new:  # SQLite syncs its file, not the way to it
             _sync_names(path.parent, path.parent.parent)
-        row = self._db.execute(SQL["meta_get"], {"key": "epoch"}).fetchone()
         self.epoch = int(row[0]) if row else 1
 
     def _open(self) -> sqlite3.Connection:
