@@ -22,6 +22,7 @@ class Hook:
 
     def __init__(self) -> None:
         self.told: list[dict[str, Any]] = []
+        self.log: list[str] = []
         self.status = 200
         outer = self
 
@@ -29,6 +30,7 @@ class Hook:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 outer.told.append({"id": self.headers["X-KFM-Notice"], **json.loads(body)})
+                outer.log.append(self.headers["X-Correlation-ID"])
                 self.send_response(outer.status)
                 self.send_header("Content-Length", "2")
                 self.end_headers()
@@ -123,3 +125,13 @@ def test_a_denied_run_is_told_by_its_code_and_quotes_nothing(kfm: Kfm, ws: Path,
     kfm("run", QUAKES)
     worked(ws, "notify")
     assert [(n["kind"], n["reason"]) for n in lines(ws)] == [("denied", "licence.missing")]
+
+
+def test_the_log_of_the_api_that_is_called_has_the_id_of_worker_log_and_receipt(kfm: Kfm, ws: Path, hook: Hook) -> None:
+    (ws / "kfm.yml").write_text((ws / "kfm.yml").read_text() + "notify: {webhook: env:KFM_TEST_HOOK}\n")
+    assert kfm("propose", QUAKES).code == 7
+    done = kfm("worker", "run-job", "notify", "--dataset", f"kfm://dataset/{QUAKES}", "--json").json["jobs"][0]
+    assert done["status"] == "succeeded"
+    logged = [json.loads(line) for file in (ws / "ledger" / "logs").glob("workers-*.jsonl") for line in file.read_text().splitlines()]
+    of_worker = {line["correlation_id"] for line in logged if line["job_id"] == done["job_id"]}
+    assert of_worker == set(hook.log) == {json.loads((ws / done["receipt"]).read_text())["correlation_id"]}

@@ -103,7 +103,8 @@ def _post(ctx: JobContext, notice: Notice, body: str) -> None:
     address = _webhook(ctx)
     if not address:
         return
-    request = FetchRequest(url=address, hosts=(host_of(address),), body=body, headers={"X-KFM-Notice": notice.id}, max_bytes=1 << 20)
+    headers = {"X-KFM-Notice": notice.id, "X-Correlation-ID": ctx.correlation_id}
+    request = FetchRequest(url=address, hosts=(host_of(address),), body=body, headers=headers, max_bytes=1 << 20)
     with ctx.world.root.scratch() as scratch:
         ctx.world.fetcher.fetch(request, scratch / "answer")
 
