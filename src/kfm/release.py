@@ -110,6 +110,8 @@ def store_table(world: World, work: Any, dataset_id: str, path: Path, *, seal: b
     stored = hash_file(made)
     target = f"{part_folder(dataset_id, stored.digest)}/{made.name}"
     publisher = world.publish(work.log) if work is not None else world.publisher
+    if work is not None:
+        work.make_room(target, stored.digest)
     if publisher.write_file(target, made) != stored.digest or not world.data.exists(target):
         raise IntegrityError(
             f"{target} is not there after it was written.", expected=stored.digest, remedy="Check the disk, then run again."

@@ -27,7 +27,7 @@ from kfm.runfiles import read_run_file
 from kfm.update import Steps, Update, guarded, part_folder
 from kfm.wal import Wal, fold
 from kfm.world import Target, World, specify
-from kfm.zones.base import hash_file, room
+from kfm.zones.base import room
 
 __all__ = ["GONE", "assemble_staged"]
 
@@ -295,8 +295,6 @@ class _Assembly(Update):
             with self.world.data.scratch() as scratch:
                 merged = self._merged(base, pins, results, scratch)
                 table = scratch / "merged" / self.target.artifact
-                digest = hash_file(table).digest
-                self.make_room(f"{part_folder(pins.dataset_id, digest)}/{table.name}", digest)
                 stored = store_table(self.world, self, pins.dataset_id, table, seal=False, scratch=scratch, rows=merged.rows)
             dropped = {k: books.dropped.get(k, 0) + merged.books.dropped.get(k, 0) for k in {**books.dropped, **merged.books.dropped}}
             written, unchanged = merged.books.written, merged.books.unchanged

@@ -416,6 +416,22 @@ def test_damaged_bytes_where_a_part_goes_are_set_aside_and_the_part_is_written(h
     assert [p.read_bytes() for p in (here / "ledger" / "quarantine").glob("*.parquet")] == [b"rust"]
 
 
+def test_damaged_bytes_where_a_merged_table_goes_are_set_aside_too(here: Path, kfm: Kfm) -> None:
+    parts = here / "data" / "work" / ID / "parts"
+    assert kfm("run", ID, "--since", "2026-01-01", "--until", "2026-01-02").code == 0
+    before = set(parts.rglob("*.parquet"))
+    assert kfm("run", ID, "--since", "2026-01-02", "--until", "2026-01-03").code == 0
+    good = {path: path.read_bytes() for path in set(parts.rglob("*.parquet")) - before}
+    assert len(good) == 2, "the window's own and the merged one"
+    assert kfm("rollback", ID, "--reason", "again").code == 0
+    for path in good:
+        path.unlink()
+        path.write_bytes(b"rust")
+    assert kfm("run", ID, "--since", "2026-01-02", "--until", "2026-01-03", "--force", "--reason", "again").code == 0
+    assert {path: path.read_bytes() for path in good} == good
+    assert [p.read_bytes() for p in (here / "ledger" / "quarantine").glob("*.parquet")] == [b"rust"] * 2
+
+
 def _interrupted(*args: Any) -> Any:
     raise KeyboardInterrupt
 

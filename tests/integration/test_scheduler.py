@@ -411,6 +411,13 @@ def test_a_backfill_plan_is_enough_for_the_doctor_and_a_retired_dataset_needs_no
     (plans / "old_trees.yml").write_text("dataset: trees\n")
     assert kfm("dataset", "retire", "stumps", "--reason", "gone").code == 0
     assert not [f for f in kfm("doctor", "--json").json["findings"] if f["code"] == "schedule.missing"]
+    (bad,) = [f for f in kfm("doctor", "--json").json["findings"] if f["code"] == "backfill.invalid"]
+    assert bad["where"] == "backfills/old_trees.yml" and "`since`" in bad["what"]
+    (plans / "old_trees.yml").write_text(
+        "dataset: trees\nsince: 2020-01-01\nuntil: 2021-01-01\npartitioning: {window: 366d}\nexpected_runtime: 1h\n"
+        "pool: default\nacceptance: {gates: all}\n"
+    )
+    assert not [f for f in kfm("doctor", "--json").json["findings"] if "backfill" in f["code"]]
 
 
 def test_a_schedule_that_cannot_be_read_stops_its_dataset_and_no_other(kfm: Callable[..., Said], ws: Path) -> None:

@@ -9,9 +9,10 @@ from kfm.attest import KeyFolder
 from kfm.cli.call import Parser, emit
 from kfm.cli.scheduler import Tables
 from kfm.cli.terminal import say, sign
-from kfm.config import planned
+from kfm.config import parse, planned, schedule_files
 from kfm.doctor import examine
-from kfm.errors import KfmError
+from kfm.errors import KfmError, UsageError
+from kfm.model.backfill import grid_of, plan_from, resolved
 from kfm.reindex import datasets_with_evidence
 from kfm.secrets import scan
 from kfm.upstreams import is_live
@@ -58,7 +59,7 @@ def _findings(args: Any) -> list[dict[str, Any]]:
             KeyFolder(workspace.path / "keys").check()
         except KfmError as error:
             found.append({"code": "keys.damaged", "where": "keys", "what": error.happened, "remedy": error.remedy, "fixed": False})
-    found += [*_advice(workspace), *_unscheduled(workspace)]
+    found += [*_advice(workspace), *_unscheduled(workspace), *_bad_plans(workspace)]
     try:
         with open_world(workspace) as world:
             names = sorted({*workspace.registered(), *datasets_with_evidence(world)})
@@ -67,6 +68,24 @@ def _findings(args: Any) -> list[dict[str, Any]]:
         code = "store.unreachable" if error.retryable else "store.unusable"
         found.append({"code": code, "where": "ledger", "what": error.happened, "remedy": error.remedy, "fixed": False})
         return found
+
+
+def _bad_plans(workspace: Workspace) -> list[dict[str, Any]]:
+    """Backfill plans that could not be started."""
+    found: list[tuple[str, KfmError]] = []
+    for path in schedule_files(workspace.path, "backfills"):
+        try:
+            plan = plan_from(parse(path.read_bytes(), path.name), path.name)
+            grid_of(resolved(plan, workspace.require(plan.dataset)))
+        except OSError as error:
+            told = UsageError(f"It cannot be read: {error.strerror}.", remedy="Mend or remove it.")
+            found.append((path.name, told))
+        except KfmError as error:
+            found.append((path.name, error))
+    return [
+        {"code": "backfill.invalid", "where": f"backfills/{name}", "what": e.happened, "remedy": e.remedy, "fixed": False}
+        for name, e in found
+    ]
 
 
 def _unscheduled(workspace: Workspace) -> list[dict[str, Any]]:
