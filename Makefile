@@ -23,7 +23,7 @@ test: setup
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/python -m kfm.secrets .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks
