@@ -120,7 +120,7 @@ class _Desk:
         self._kept, self._given = kept, given
         self._hosts = hosts_of(target, urls)
         self._names: set[str] = set()
-        self._left, self._lock = target.entry.source.max_bytes, threading.Lock()
+        self._left, self._lock = target.entry.source.capture_limit, threading.Lock()
         self.trouble: KfmError | None = None  # why the last request failed, in our own words and with our own exit code
 
     def serve(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class _Desk:
             over = self._left < 0
         if over:
             raise TooLarge(
-                f"The files of {self._target.dataset_id} are larger than {source.max_bytes} bytes together.",
+                f"The files of {self._target.dataset_id} are larger than {source.capture_limit:,} bytes together.",
                 expected="no more than `source.max_bytes`",
                 remedy="Look at what upstream sends; raise `source.max_bytes` if it is right.",
             )

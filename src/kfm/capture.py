@@ -138,7 +138,7 @@ def _fetch(world: World, target: Target, log: RunLog, source: dict[str, str], in
     since, _, until = target.win.partition("/")
     url = expand_url(source["url"], since or None, until or None, target.partition or None)
     hosts = tuple(sorted({host_of(url), *(h.lower() for h in spec.hosts)}))
-    answer = world.fetcher.fetch(FetchRequest(url=url, hosts=hosts, etag=etag, headers=spec.headers, max_bytes=spec.max_bytes), into)
+    answer = world.fetcher.fetch(FetchRequest(url=url, hosts=hosts, etag=etag, headers=spec.headers, max_bytes=spec.capture_limit), into)
     log.say(
         "source.answered",
         stage="watch",

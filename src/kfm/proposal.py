@@ -11,6 +11,7 @@ from kfm.attest import statement
 from kfm.clock import rfc3339
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model import ids
+from kfm.model.dataset import spelled
 from kfm.model.ledger import LedgerRow
 from kfm.model.version import ATTESTATION
 from kfm.world import World
@@ -168,7 +169,7 @@ def uncompared(world: World, row: LedgerRow, proposal: Mapping[str, Any]) -> boo
 
 def registry_digest(world: World, dataset_id: str) -> str:
     """The registry entry as it is now, and those of its inputs."""
-    return ids.digest(canonical.dumps([msgspec.to_builtins(e) for e in world.family(dataset_id)]))
+    return ids.digest(canonical.dumps([spelled(e) for e in world.family(dataset_id)]))
 
 
 def builder_of(world: World, row: LedgerRow) -> str:

@@ -18,7 +18,7 @@ from kfm.errors import KfmError, UsageError
 from kfm.fetch.base import Fetcher
 from kfm.gates.base import Gate
 from kfm.model import ids, labels
-from kfm.model.dataset import Column, DatasetEntry
+from kfm.model.dataset import Column, DatasetEntry, spelled
 from kfm.model.ledger import LedgerRow
 from kfm.policy.base import Evaluator
 from kfm.publisher.base import Publisher
@@ -115,10 +115,10 @@ class Target:
 
 def specify(target: Target, policy_digest: str) -> Target:
     """`target` with its expanded spec and the two hashes over it."""
-    entry = msgspec.to_builtins(target.entry)
+    entry = spelled(target.entry)
     entry.pop("canary")  # what is tried beside it changes nothing for the rest; the one that is tried says so below
     # Registry prose and governance fields decide what may be published, not which bytes come out.
-    shaping = ("dataset_id", "business_key", "schema", "merge", "release", "location", "crs")
+    shaping = ("dataset_id", "business_key", "schema", "merge", "release", "location", "crs", "conflicts")
     reading = {
         k: v
         for k, v in entry["source"].items()

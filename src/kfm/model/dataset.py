@@ -3,13 +3,16 @@
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from kfm.model.ids import DATASET_ID_PATTERN, ID_PATTERN
+from kfm.model.kinds import KINDS
 
 __all__ = [
     "Aggregate",
     "Canary",
     "Catalogue",
+    "Change",
     "Column",
     "DatasetEntry",
     "Extent",
@@ -24,6 +27,8 @@ __all__ = [
     "UpdaterConfig",
     "UpdaterSource",
     "WorkspaceConfig",
+    "change_limits",
+    "spelled",
 ]
 
 DatasetId = Annotated[str, msgspec.Meta(pattern=f"^{DATASET_ID_PATTERN}$")]
@@ -110,6 +115,10 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     type: Literal["string", "integer", "number", "boolean", "timestamp", "date", "geometry", "json"]
     nullable: bool = True
     unit: str | None = None
+    text: Literal["free"] | UnsetType = UNSET  # free: control and direction characters may stand in its cells
+    min: float | str | UnsetType = UNSET  # the least value that can be true: a number, or a moment or day as RFC 3339
+    max: float | str | UnsetType = UNSET  # the greatest
+    sentinels: tuple[float | str, ...] | UnsetType = UNSET  # values that upstream writes where it has none
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,8 +142,20 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     time_column: str | None = None  # rows outside the window are dropped by rule
     recheck: str = "24h"  # at least this often the whole body is fetched; 0 = always
     headers: dict[str, str] = {}  # values may be references: env:NAME, file:PATH or cmd:COMMAND, never secrets themselves
-    max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 64 * 2**30
+    max_bytes: Annotated[int, msgspec.Meta(ge=1)] | UnsetType = UNSET  # of one capture, all its files together; not stated: 4 GiB
+    max_record_bytes: Annotated[int, msgspec.Meta(ge=1024)] | UnsetType = UNSET  # of one record; not stated: 64 MiB
+    max_step: Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]*(s|m|h)$")] | UnsetType = UNSET  # of one step; not stated: 1h
     completeness: Annotated[int, msgspec.Meta(ge=0)] = 0  # fewer rows than this: PARTIAL, not promotable
+
+    @property
+    def capture_limit(self) -> int:
+        """The most bytes of one capture."""
+        return 4 * 2**30 if self.max_bytes is UNSET else self.max_bytes
+
+    @property
+    def record_limit(self) -> int:
+        """The most bytes of one record."""
+        return 64 * 2**20 if self.max_record_bytes is UNSET else self.max_record_bytes
 
 
 class Location(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -178,6 +199,14 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     valid_geometry: bool = True
     max_row_change: Share | None = None  # against the last version; None: not looked at
     max_null_change: Share | None = None  # of any column's share of nulls, in absolute terms
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much may change from one version to the next before a person must look; null: not looked at."""
+
+    rows: Share | None = 0.2  # by which the number of rows falls
+    cells: Share | None = 0.5  # of the rows that hold other values
+    deletions: Share | None = 0.2  # of the rows that are removed or marked as deleted
 
 
 class Canary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -226,6 +255,8 @@ class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     canary: Canary | None = None
     aliases: tuple[DatasetId, ...] = ()  # ids it had before
     retired: str | None = None  # why it is no longer run
+    change: Change | UnsetType = UNSET  # not stated: as `Change` says, and only for tables that accumulate
+    conflicts: Literal["refuse", "quarantine", "newest"] | UnsetType = UNSET  # records that share a key and differ; not stated: refuse
 
 
 class UpdaterSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -247,6 +278,18 @@ class UpdaterConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     publisher: Literal["local", "noop", "trace"] = "local"
 
 
-def as_plain(record: Any) -> Any:
-    """A record as plain JSON values."""
-    return msgspec.to_builtins(record)
+def spelled(entry: DatasetEntry) -> dict[str, Any]:
+    """An entry as its digests are made of it. Keys that came later are UNSET where nobody states them, so they change no digest."""
+    plain: dict[str, Any] = msgspec.to_builtins(entry)
+    plain["source"].setdefault("max_bytes", 64 * 2**30)  # what went without saying when the first digests were made
+    return plain
+
+
+def change_limits(entry: DatasetEntry) -> Change:
+    """What may change before a person must look. Nothing is looked at where each answer stands for now alone, unless it is stated."""
+    lists = entry.source.options.get("resource") == "stations"  # the one list among the kinds of now
+    now_only = entry.cadence == "real-time" or (entry.source.kind in KINDS and KINDS[entry.source.kind].snapshot and not lists)
+    stated = entry.change if entry.change is not UNSET else Change(rows=None, cells=None, deletions=None) if now_only else Change()
+    if entry.quality.max_row_change is not None and entry.change is UNSET:
+        return msgspec.structs.replace(stated, rows=entry.quality.max_row_change)
+    return stated

@@ -12,11 +12,12 @@ class Kind(NamedTuple):
     asks: bool = False  # its addresses follow from answers (pages, lists): `acquire` runs in the child
     formats: tuple[str, ...] = ()  # others it reads
     names: str = ""  # the column that names a file beside the table; those files are there exactly as long as their rows
+    snapshot: bool = False  # an answer stands for now alone: what it lacks is over, not lost
 
 
 KINDS: dict[str, Kind] = {
     "ghcnd": Kind("dly", True, ("csv", "txt")),
-    "nws": Kind("json", True),
+    "nws": Kind("json", True, snapshot=True),
     "usgs_ogc": Kind("json", True),
     "nwis": Kind("rdb", False, ("json",)),
     "usgs_quakes": Kind("geojson", False, ("csv",)),
@@ -25,5 +26,5 @@ KINDS: dict[str, Kind] = {
     "shapefile": Kind("zip"),
     "delimited": Kind("csv", False, ("txt",)),
     "documents": Kind("txt"),
-    "raster": Kind("grib2", False, ("nc", "tif"), "asset"),
+    "raster": Kind("grib2", False, ("nc", "tif"), "asset", snapshot=True),
 }
