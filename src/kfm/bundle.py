@@ -5,7 +5,7 @@ import hashlib
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -133,15 +133,18 @@ def bundle(world: World, ref: Ref, witness: Mapping[str, bytes] | None = None) -
             expected="attestation.json in the version",
             remedy=f"Publish it again with `kfm run {ref.dataset_id} --force --reason attest`.",
         )
-    promoted = _promoted(world, ref)
+    maker = _maker([world.channel(ref.dataset_id).predicate(n) for n in range(1, ref.generation + 1)], ref.version_id)
+    if maker is None:
+        raise IntegrityError(f"No generation made {ref.version_id} official.", expected="one in the channel", remedy="Run `kfm verify`.")
     members: dict[str, Callable[[], bytes]] = {
         f"root/{n:04}.json": _of(world.root, f"keys/root/{n:04}.json") for n in range(1, trust.version + 1)
     }
     members |= {f"channel/{n:08}.json": _of(world.data, world.channel(ref.dataset_id).path(n)) for n in range(1, ref.generation + 1)}
     members |= {"version/" + path.removeprefix(folder + "/"): _of(world.data, path) for path in world.data.names(folder)}
-    members |= {"receipt.json": _of(world.root, _receipt(world, promoted))}
-    prov = f"catalog/prov/{ref.dataset_id}/run_{promoted.run_id}.json"
-    members |= {"prov.json": _of(world.data, prov)} if world.data.exists(prov) else {}
+    if maker.kind == "promote":
+        members |= {"receipt.json": _of(world.root, _receipt(world, maker))}
+        prov = f"catalog/prov/{ref.dataset_id}/run_{maker.run_id}.json"
+        members |= {"prov.json": _of(world.data, prov)} if world.data.exists(prov) else {}
     members |= {f"witness/{name}": _given(raw) for name, raw in _about_channel(witness, ref.dataset_id, ref.generation).items()}
     about = About(dataset_id=ref.dataset_id, version_id=ref.version_id, generation=ref.generation, root=trust.fingerprint)
     members["bundle.json"] = _given(canonical.dumps(msgspec.to_builtins(about)) + b"\n")
@@ -165,13 +168,13 @@ def _of(zone: Any, path: str) -> Callable[[], bytes]:
     return lambda: bytes(zone.read(path))
 
 
-def _promoted(world: World, ref: Ref) -> GenerationPredicate:
-    """The generation that first made this version official, of those up to `ref`: the one with its receipt."""
-    for number in range(ref.generation, 0, -1):
-        found = world.channel(ref.dataset_id).predicate(number)
-        if found is not None and found.kind == "promote" and found.version_id == ref.version_id:
-            return found
-    raise IntegrityError(f"No generation promoted {ref.version_id}.", expected="one in the channel", remedy="Run `kfm verify`.")
+def _maker(chain: Sequence[GenerationPredicate | None], version_id: str) -> GenerationPredicate | None:
+    """The generation this version came with: the last that promoted it, else the first that names it.
+
+    No run makes what a withdrawal leaves, so its generation names no receipt: that one, signed, and the attestation of the version prove it.
+    """
+    named = [g for g in chain if g is not None and g.version_id == version_id and g.kind in ("promote", "withdraw")]
+    return next((g for g in reversed(named) if g.kind == "promote"), named[0] if named else None)
 
 
 def _receipt(world: World, promoted: GenerationPredicate) -> str:
@@ -206,12 +209,11 @@ def verify_bundle(data: Any, now: dt.datetime, witness: Mapping[str, bytes] | No
     if trust is None or about is None:
         return report
     chain = _channel(members, about, trust, report)
-    promoted = [g for g in chain.values() if g.kind == "promote" and g.version_id == about.version_id]
-    current = chain.get(about.generation)
-    if current is None or not promoted or current.version_id != about.version_id:
+    maker, current = _maker(list(chain.values()), about.version_id), chain.get(about.generation)
+    if current is None or maker is None or current.version_id != about.version_id:
         report.wrong("channel", f"generation {about.generation} does not make {about.version_id} official")
         return report
-    _receipt_and_prov(members, promoted[-1], report)
+    _receipt_and_prov(members, maker, report)
     _version(members, current, trust, report)
     digests = {(about.dataset_id, n): _digest(members[f"channel/{n:08}.json"]) for n in chain}
     inside = {name.removeprefix("witness/"): bytes(raw) for name, raw in members.items() if name.startswith("witness/")}
@@ -271,9 +273,13 @@ def _channel(members: Mapping[str, memoryview], about: About, trust: Trust, repo
     return found
 
 
-def _receipt_and_prov(members: Mapping[str, memoryview], promoted: GenerationPredicate, report: BundleReport) -> None:
+def _receipt_and_prov(members: Mapping[str, memoryview], maker: GenerationPredicate, report: BundleReport) -> None:
     """The receipt is the one the generation names, the lineage the one the receipt names."""
-    if "receipt.json" not in members or _digest(members["receipt.json"]) != promoted.receipts_digest:
+    if maker.kind == "withdraw":  # nothing signed speaks of either
+        for name in {"receipt.json", "prov.json"} & set(members):
+            report.wrong(name, "it does not belong to a version that a withdrawal left")
+        return
+    if "receipt.json" not in members or _digest(members["receipt.json"]) != maker.receipts_digest:
         report.wrong("receipt.json", "it is missing, or not the receipt the generation was signed with")
         return
     prov = _digest(members["prov.json"]) if "prov.json" in members else None

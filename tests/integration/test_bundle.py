@@ -344,3 +344,37 @@ def test_from_run_to_bundle_to_verify(kfm: Callable[..., Said], verify: Verify, 
     said = kfm("bundle", dataset, "-o", str(again))
     assert said.code == 6 and data.name in said.err and again.read_bytes() == before, "what is damaged is not handed out"
     assert not list(tmp_path.glob(".*.part"))
+
+
+def test_what_a_withdrawal_left_is_bundled_without_the_receipt_no_run_wrote(
+    kfm: Callable[..., Said], verify: Verify, sample: SampleUpstream, tmp_path: Path
+) -> None:
+    file, dataset = tmp_path / "left.kfm", "ks_earthquakes"
+    kfm("run", dataset)
+    kfm("bundle", dataset, "-o", str(file))
+    receipt = repacked_member(file.read_bytes(), "receipt.json")
+    left = kfm("withdraw", dataset, "--record", "event_id=ks202500000", "--reason", "asked", "--json").json
+    made = kfm("bundle", dataset, "-o", str(file), "--json")
+    assert (made.code, made.json["version_id"], made.json["generation"]) == (0, left["version_id"], 2)
+    raw = file.read_bytes()
+    said = verify(raw, "--root", made.json["root"], "--json")
+    assert (said.code, said.json["verdict"], said.json["problems"]) == (0, "verified", [])
+    for change, where in (
+        ({"receipt.json": receipt}, "receipt.json"),
+        ({"prov.json": b"{}"}, "prov.json"),
+        ({"version/attestation.json": None}, "version/attestation.json"),
+        ({"channel/00000002.json": None}, "channel"),
+    ):
+        assert where in {p["where"] for p in verify_bundle(repacked(raw, **change), NOW).problems}, change.keys()
+    sample.control(dataset, revision=1)
+    assert kfm("run", dataset).code == 0
+    assert kfm("rollback", dataset, "--to", f"{dataset}@2", "--reason", "wrong").code == 0
+    again = kfm("bundle", dataset, "-o", str(file), "--json")
+    assert (again.json["version_id"], again.json["generation"]) == (left["version_id"], 4), "gone back to, it is official again"
+    assert verify(file.read_bytes(), "--root", again.json["root"], "--json").json["verdict"] == "verified"
+    assert kfm("bundle", f"{dataset}@1", "-o", str(file)).code == 3, "what holds the record is not handed out"
+
+
+def repacked_member(raw: bytes, name: str) -> bytes:
+    start, size = spans(raw)[name]
+    return raw[start : start + size]
