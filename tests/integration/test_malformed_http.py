@@ -13,6 +13,7 @@ from tests.integration.hostile import Stand, answer
 
 ROWS = [{"id": i, "name": f"n{i}"} for i in range(20)]
 JSON = json.dumps(ROWS).encode()
+PACKED = gzip.compress(JSON)
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -53,12 +54,26 @@ def head(*lines: str, status: str = "200 OK") -> bytes:
         pytest.param(b"HTTP/2 200 OK\r\n\r\n" + JSON, "", id="another protocol"),
         pytest.param(b"", "", id="nothing"),
         pytest.param(answer(gzip.compress(bytes(50 << 20)), Content_Encoding="gzip"), "encoding", id="a gzip bomb nobody asked for"),
+        pytest.param(head("Content-Encoding: gzip") + PACKED[:-20], "encoding", id="gzip cut short without a length"),
+        pytest.param(answer(PACKED[:-20], Content_Encoding="gzip"), "encoding", id="gzip cut short with an honest length"),
+        pytest.param(head("Content-Encoding: x-gzip", f"Content-Length: {len(PACKED)}") + PACKED[:-20], "encoding", id="gzip cut off"),
+        pytest.param(
+            CHUNKED[:-2] + b"Content-Encoding: deflate\r\n\r\n5\r\n" + PACKED[:5], "encoding", id="deflate in chunks that end early"
+        ),
+        pytest.param(answer(PACKED[:-1], Content_Encoding="identity, gzip"), "encoding", id="gzip in a list"),
+        pytest.param(answer(JSON, Content_MD5="1B2M2Y8AsgTpgAmY7PhCfg=="), "Content-MD5", id="another body than its digest states"),
         pytest.param(head("Location: ", status="302 Found"), "nowhere", id="a redirect to nowhere"),
     ],
 )
 def test_an_answer_that_is_no_http_is_a_failure_of_transport(stand: Stand, said: bytes, words: str) -> None:
     stand.speaker.says["/feed"] = said
     stand.fails("feed", 4, words)
+
+
+@pytest.mark.parametrize("length", [True, False], ids=["with a length", "without"])
+def test_compressed_bytes_cut_short_that_do_not_say_what_they_are_are_refused(stand: Stand, length: bool) -> None:
+    stand.speaker.says["/feed"] = answer(PACKED[:-20]) if length else head() + PACKED[:-20]
+    stand.refuses("feed", "format", "gzip", kept=[PACKED[:-20]])
 
 
 def test_an_answer_longer_than_it_says_is_not_believed(stand: Stand) -> None:

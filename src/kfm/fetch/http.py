@@ -17,6 +17,7 @@ from kfm.fetch.backoff import Backoff, retry_after_seconds
 from kfm.fetch.base import Fetched, FetchRequest, SecretEchoed, TooLarge, UpstreamRefused, Wait
 from kfm.fetch.connect import Dialer
 from kfm.fetch.credentials import resolve_headers
+from kfm.fetch.digest import Stated, stated_digest, tag_digest
 from kfm.fetch.etag import strong_etag, weak_etag
 from kfm.fetch.pace import Pace
 from kfm.fetch.partial import Partial
@@ -81,6 +82,12 @@ class _Seen(msgspec.Struct, frozen=True):
     target: Target
     etag: str | None
     total: int | None
+    stated: Stated | None  # by its head: a body that differs is damaged
+
+    @property
+    def proof(self) -> Stated | None:
+        """What pieces can be checked against once they are together."""
+        return self.stated or tag_digest(self.etag)
 
 
 class _Fetch:
@@ -92,6 +99,7 @@ class _Fetch:
         self._echo: Echo | None = None
         self._conditional = request.etag is not None and not request.body
         self._unsized: tuple[int, str] | None = None  # size and digest of a body whose length nobody stated
+        self._continues = True  # until pieces did not fit: then only a body in one piece is believed
         self._attempts = 0
         self._waits: list[Wait] = []
         self._busy_s = 0.0
@@ -167,7 +175,10 @@ class _Fetch:
         return [("If-None-Match", self._request.etag)] if self._conditional and self._request.etag else []
 
     def _resumes(self) -> bool:
-        return self._partial.size > 0 and self._seen is not None and self._seen.etag is not None and not self._request.body
+        """Whether the next request asks for the rest: a tag alone does not prove that pieces belong together, servers repeat them."""
+        seen = self._seen
+        whole = self._request.body or self._partial.size == 0 or not self._continues
+        return not whole and seen is not None and seen.etag is not None and seen.proof is not None
 
     def _take(self, wire: Wire, head: Head, target: Target) -> Fetched:
         """Turn the final answer into a result."""
@@ -194,9 +205,12 @@ class _Fetch:
         self._check_encoding(head)
         self._check_size(head.length or 0)
         self._partial.restart()
-        self._seen = _Seen(head, target, strong_etag(head.get("etag")), head.length)
+        self._seen = _Seen(head, target, strong_etag(head.get("etag")), head.length, stated_digest(head))
         self._receive(wire, head)
-        if not head.chunked and head.length is None:
+        if (stated := self._seen.stated) is not None:
+            if self._partial.digest_by(stated.algorithm) != stated.digest:
+                raise self._start_over(f"the body is not the one that its {stated.header} states")
+        elif not head.chunked and head.length is None:
             self._compare_with_last_time()
         return self._finish(head, target)
 
@@ -213,6 +227,10 @@ class _Fetch:
             raise self._start_over("upstream sent more than it stated")
         if self._partial.size < total:
             raise Transient(f"the body was cut off, {total - self._partial.size} of {total} bytes missing")
+        proof = self._seen.proof
+        if proof is None or self._partial.digest_by(proof.algorithm) != proof.digest:
+            self._continues = False
+            raise self._start_over("the pieces of a continued body are not one body, reading it again whole")
         return self._finish(self._seen.head, target)
 
     def _receive(self, wire: Wire, head: Head) -> None:

@@ -31,6 +31,18 @@ class Partial:
     def digest(self) -> str:
         return f"sha256:{self._hash.hexdigest()}"
 
+    def digest_by(self, algorithm: str) -> str:
+        """The hex digits of another digest of what is here; reads it again."""
+        assert self._file is not None
+        if algorithm == "sha256":
+            return self._hash.hexdigest()
+        found = hashlib.new(algorithm, usedforsecurity=False)
+        with self._disk():
+            self._file.seek(0)
+            while piece := self._file.read(1 << 20):
+                found.update(piece)
+        return found.hexdigest()  # the position is at the end again
+
     def restart(self) -> None:
         """Begin with no bytes."""
         with self._disk():

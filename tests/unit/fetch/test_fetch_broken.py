@@ -1,5 +1,6 @@
 """Broken framing, cut bodies, slow and busy servers."""
 
+import base64
 import hashlib
 
 import pytest
@@ -12,6 +13,15 @@ BODY = b"0123456789" * 10
 DIGEST = "sha256:" + hashlib.sha256(BODY).hexdigest()
 
 
+def coded(algorithm, body=BODY):
+    return base64.b64encode(hashlib.new(algorithm, body).digest()).decode()
+
+
+SHA256 = f"sha-256=:{coded('sha256')}:"
+PROOF = {"Repr_Digest": SHA256}
+OTHER = b"ABCDEFGHIJ" * 10
+
+
 def rest(say, start, *, status=206, tag=TAG, total=100, shown=None, body=None):
     piece = BODY[start:] if body is None else body
     first = start if shown is None else shown
@@ -22,7 +32,7 @@ def rest(say, start, *, status=206, tag=TAG, total=100, shown=None, body=None):
 
 
 def test_a_cut_body_is_continued_where_it_ended(upstream, say, fetcher, request_for, into, left_over):
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, Content_Type="text/csv"), rest(say, 30))
+    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, Content_Type="text/csv", **PROOF), rest(say, 30))
     got = fetcher().fetch(request_for(etag='"v0"'), into)
     first, second = upstream.asked
     assert first.headers["if-none-match"] == '"v0"'
@@ -35,31 +45,31 @@ def test_a_cut_body_is_continued_where_it_ended(upstream, say, fetcher, request_
 
 def test_a_body_can_be_continued_more_than_once(upstream, say, fetcher, request_for, into):
     cut = say.raw(f"HTTP/1.1 206 x\nETag: {TAG}\nContent-Length: 70\nContent-Range: bytes 30-99/100", BODY[30:55])
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG), cut, say.answer(503), rest(say, 55))
+    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF), cut, say.answer(503), rest(say, 55))
     assert fetcher().fetch(request_for(), into).digest == DIGEST
     assert [asked.headers.get("range") for asked in upstream.asked] == [None, "bytes=30-", "bytes=55-", "bytes=55-"]
 
 
 def test_a_range_shorter_than_asked_is_continued(upstream, say, fetcher, request_for, into):
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG), rest(say, 30, body=BODY[30:60]), rest(say, 60))
+    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF), rest(say, 30, body=BODY[30:60]), rest(say, 60))
     assert fetcher().fetch(request_for(), into).digest == DIGEST
 
 
 def test_a_reset_connection_is_continued(upstream, say, fetcher, request_for, into):
-    upstream.answers(say.then_reset(say.answer(body=BODY[:30], length=100, ETag=TAG)), rest(say, 30))
+    upstream.answers(say.then_reset(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF)), rest(say, 30))
     got = fetcher().fetch(request_for(), into)
     assert (got.digest, upstream.asked[1].headers["range"]) == (DIGEST, "bytes=30-")
     assert got.waits[0].reason == "connection reset"
 
 
 def test_chunks_cut_off_are_continued(upstream, say, fetcher, request_for, into):
-    upstream.answers(say.chunks(BODY[:30], end=b"", head=f"ETag: {TAG}\r\n"), rest(say, 30))
+    upstream.answers(say.chunks(BODY[:30], end=b"", head=f"ETag: {TAG}\r\nRepr-Digest: {SHA256}\r\n"), rest(say, 30))
     assert fetcher().fetch(request_for(), into).digest == DIGEST
     assert upstream.asked[1].headers["range"] == "bytes=30-"
 
 
 def test_a_new_version_while_resuming_starts_over(upstream, say, fetcher, request_for, into):
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG), say.answer(body=b"new", ETag='"v2"'))
+    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF), say.answer(body=b"new", ETag='"v2"'))
     got = fetcher().fetch(request_for(), into)
     assert (got.etag, got.size, into.read_bytes()) == ('"v2"', 3, b"new")
 
@@ -85,7 +95,7 @@ def test_without_a_strong_tag_a_cut_body_starts_over(tag, upstream, say, fetcher
     ],
 )
 def test_a_continuation_of_something_else_starts_over(wrong, upstream, say, fetcher, request_for, into):
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG), rest(say, 30, **wrong), say.answer(body=BODY, ETag=TAG))
+    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF), rest(say, 30, **wrong), say.answer(body=BODY, ETag=TAG))
     got = fetcher().fetch(request_for(), into)
     assert (got.digest, got.attempts, into.read_bytes()) == (DIGEST, 3, BODY)
     assert "range" not in upstream.asked[2].headers
@@ -101,7 +111,7 @@ def test_a_continuation_of_something_else_starts_over(wrong, upstream, say, fetc
     ],
 )
 def test_a_continuation_that_does_not_add_up_starts_over(head, upstream, say, fetcher, request_for, into):
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG), say.raw(head, BODY[30:]), say.answer(body=BODY, ETag=TAG))
+    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF), say.raw(head, BODY[30:]), say.answer(body=BODY, ETag=TAG))
     assert fetcher().fetch(request_for(), into).digest == DIGEST
     assert "range" not in upstream.asked[2].headers
 
@@ -109,7 +119,7 @@ def test_a_continuation_that_does_not_add_up_starts_over(head, upstream, say, fe
 def test_a_chunked_continuation_that_is_too_long_starts_over(upstream, say, fetcher, request_for, into):
     head = f"HTTP/1.1 206 x\nETag: {TAG}\nTransfer-Encoding: chunked\nContent-Range: bytes 30-99/100"
     too_long = say.raw(head, b"47\r\n" + BODY[30:] + b"!\r\n0\r\n\r\n")
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG), too_long, say.answer(body=BODY, ETag=TAG))
+    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF), too_long, say.answer(body=BODY, ETag=TAG))
     got = fetcher().fetch(request_for(), into)
     assert (got.digest, got.attempts) == (DIGEST, 3)
 
@@ -117,7 +127,7 @@ def test_a_chunked_continuation_that_is_too_long_starts_over(upstream, say, fetc
 def test_equal_tags_of_different_resources_are_not_joined(upstream, say, fetcher, request_for, into):
     upstream.answers(
         say.answer(302, Location="/one"),
-        say.answer(body=b"x" * 30, length=100, ETag=TAG),
+        say.answer(body=b"x" * 30, length=100, ETag=TAG, **PROOF),
         say.answer(302, Location="/two"),
         rest(say, 30),
         say.answer(body=BODY, ETag=TAG),
@@ -126,10 +136,80 @@ def test_equal_tags_of_different_resources_are_not_joined(upstream, say, fetcher
 
 
 def test_a_304_to_a_range_request_is_an_error(upstream, say, fetcher, request_for, into, left_over):
-    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG), say.raw("HTTP/1.1 304 x"))
+    upstream.answers(say.answer(body=BODY[:30], length=100, ETag=TAG, **PROOF), say.raw("HTTP/1.1 304 x"))
     with pytest.raises(UpstreamUnavailable, match="304"):
         fetcher().fetch(request_for(etag='"v0"'), into)
     assert left_over() == []
+
+
+# Pieces of two bodies under one tag
+
+
+STATEMENTS = [
+    {"Repr_Digest": SHA256},
+    {"Repr_Digest": f"unixsum=:AA==:, sha-512=:{coded('sha512')}:"},
+    {"Content_Digest": SHA256},
+    {"Digest": f"SHA-256={coded('sha256')},md5={coded('md5')}"},
+    {"Digest": f"SHA={coded('sha1')}"},
+    {"Content_MD5": coded("md5")},
+    {"x_goog_hash": f"crc32c=AAAAAA==, md5={coded('md5')}"},
+    {"x_amz_checksum_sha256": coded("sha256")},
+    {"ETag": f'"{hashlib.md5(BODY).hexdigest()}"'},
+]
+
+
+@pytest.mark.parametrize("stated", STATEMENTS, ids=lambda stated: next(iter(stated)))
+def test_pieces_are_one_body_only_by_a_digest_and_are_else_read_again_whole(stated, upstream, say, fetcher, request_for, into):
+    headers = {"ETag": TAG, **stated}
+    tag = headers["ETag"]
+    upstream.answers(say.answer(body=BODY[:30], length=100, **headers), rest(say, 30, tag=tag))
+    assert (fetcher().fetch(request_for(), into).digest, len(upstream.asked)) == (DIGEST, 2)
+    upstream.answers(
+        say.answer(body=BODY[:30], length=100, **headers), rest(say, 30, tag=tag, body=OTHER[30:]), say.answer(body=BODY, **headers)
+    )
+    got = fetcher().fetch(request_for(), into)
+    assert (got.digest, got.attempts, into.read_bytes()) == (DIGEST, 3, BODY)
+    assert [asked.headers.get("range") for asked in upstream.asked[2:]] == [None, "bytes=30-", None]
+
+
+@pytest.mark.parametrize("unproven", [{}, {"Repr_Digest": "sha-256=:no:"}, {"Digest": "crc32c=AAAAAA=="}, {"ETag": '"abc-2"'}])
+def test_without_a_digest_a_cut_body_is_read_again_whole_whatever_its_tag_says(unproven, upstream, say, fetcher, request_for, into):
+    headers = {"ETag": TAG, **unproven}
+    upstream.answers(say.answer(body=OTHER[:30], length=100, **headers), say.answer(body=BODY, **headers))
+    got = fetcher().fetch(request_for(), into)
+    assert (got.digest, into.read_bytes(), "range" in upstream.asked[1].headers) == (DIGEST, BODY, False)
+
+
+def test_pieces_that_never_fit_are_no_body(upstream, say, fetcher, request_for, into, left_over):
+    cut = say.answer(body=OTHER[:30], length=100, ETag=TAG, **PROOF)
+    upstream.answers(cut, rest(say, 30), cut)
+    with pytest.raises(UpstreamUnavailable, match="70 of 100 bytes missing"):
+        fetcher().fetch(request_for(), into)
+    assert [asked.headers.get("range") for asked in upstream.asked] == [None, "bytes=30-", None, None, None]
+    assert left_over() == []
+
+
+@pytest.mark.parametrize("stated", STATEMENTS[:-1], ids=lambda stated: next(iter(stated)))
+def test_a_whole_body_that_is_not_what_its_digest_states_is_not_taken(stated, upstream, say, fetcher, request_for, into, left_over):
+    upstream.answers(say.answer(body=OTHER, **stated))
+    with pytest.raises(UpstreamUnavailable, match=r"2 attempts failed.* states") as caught:
+        fetcher(attempts=2).fetch(request_for(), into)
+    assert (caught.value.exit_code, left_over()) == (4, [])
+    upstream.answers(say.answer(body=OTHER, **stated), say.answer(body=BODY, **stated))
+    assert fetcher().fetch(request_for(), into).digest == DIGEST
+
+
+def test_a_digest_of_digests_says_nothing_of_the_body(upstream, say, fetcher, request_for, into):
+    upstream.answers(say.answer(body=OTHER, x_amz_checksum_sha256=coded("sha256"), x_amz_checksum_type="COMPOSITE"))
+    assert fetcher().fetch(request_for(), into).size == 100
+
+
+def test_a_stated_digest_proves_the_end_of_a_body_without_a_length(upstream, say, fetcher, request_for, into):
+    upstream.answers(
+        say.raw(f"HTTP/1.0 200 OK\nRepr-Digest: {SHA256}", BODY[:40]), say.raw(f"HTTP/1.0 200 OK\nRepr-Digest: {SHA256}", BODY)
+    )
+    got = fetcher().fetch(request_for(), into)
+    assert (got.digest, got.attempts) == (DIGEST, 2)
 
 
 def test_when_every_attempt_is_cut_off_nothing_is_left(upstream, say, fetcher, request_for, into, slept, left_over):
