@@ -27,7 +27,7 @@ from kfm.records import prov_record, version_records
 from kfm.release import Tables, merge_tables, open_table, release_mark, suppress_rules, tables_of
 from kfm.runlog import RunLog
 from kfm.wal import Wal
-from kfm.world import Outcome, World
+from kfm.world import Outcome, World, table_rows
 from kfm.zones.base import hash_file, room
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def propose(work: "Update", wal: Wal, tables: Tables, head: Generation) -> "Step
         version_digest=candidate["version_digest"],
         content_id=candidate["content_id"],
         pinned=pin["base_generation"],
+        rows_written=max(0, wal.run.rows_written - tables.withdrawn),
     )
     files = _write_candidate(work, row, candidate)
     yield "candidate written"
@@ -346,7 +347,8 @@ def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list
     channel = world.channel(target.dataset_id)
     reasons = [r for v in verdicts for r in v.get("reasons", ())]
     waits = needed(world, target.dataset_id, verdicts, canary=target.canary)
-    facts = {"version_id": candidate["version_id"], "version_digest": candidate["version_digest"], "content_id": candidate["content_id"]}
+    facts: dict[str, Any] = {k: candidate[k] for k in ("version_id", "version_digest", "content_id")}
+    facts["rows_written"] = max(0, wal.run.rows_written - tables.withdrawn)
     now = rfc3339(world.clock.now())
 
     def close(tx: Any) -> tuple[LedgerRow, str]:
@@ -419,7 +421,8 @@ def _told(work: "Update", row: LedgerRow, verdicts: list[dict[str, Any]], tables
     from kfm.receipts import finish
 
     reasons = [r for v in verdicts for r in v.get("reasons", ())]
-    numbers: dict[str, Any] = {"proposal": proposal}
+    rows = {path: artifact["rows"] for path, artifact in tables.artifacts.items()}
+    numbers: dict[str, Any] = {"proposal": proposal, "rows": table_rows(rows, row.partition)}
     if not work.private:
         numbers |= {"rows_read": row.rows_read, "rows_written": row.rows_written, "quarantined": tables.books.quarantined}
     if row.state == "PROPOSED":

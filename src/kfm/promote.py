@@ -26,7 +26,7 @@ from kfm.raw import checksums
 from kfm.receipts import finish, run_folder, seal
 from kfm.release import candidate_path, precise_path
 from kfm.wal import Wal
-from kfm.world import Outcome, World
+from kfm.world import Outcome, World, table_rows
 
 if TYPE_CHECKING:
     from kfm.update import Steps
@@ -120,6 +120,7 @@ class _Promote:
             state=state,
             reason=reason,
             version_id=row.version_id,
+            rows=table_rows(rows, row.partition),
             rows_read=0 if private else row.rows_read,  # of a private input no count is told
             rows_written=sum(rows.values()) if private else row.rows_written,
             quarantined=0 if private else self._quarantined(),

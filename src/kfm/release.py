@@ -42,6 +42,7 @@ class Tables:
     books: Books  # of the part that was read
     released: Books | None  # of the release, when there was one
     base: dict[str, Any] | None  # private datasets only: the records the part was merged with
+    withdrawn: int = 0  # records that came and stay out
 
 
 def candidate_path(dataset_id: str, run_id: str) -> str:
@@ -149,7 +150,7 @@ def tables_of(work: "Update", wal: "Wal", result: TransformResult, base: str | N
                 remedy="Withdraw whole versions of such a dataset.",
             )
         shown, released = release(world, entry, own[name], name, result, rules, room(scratch, "own"), work)
-    return Tables({**kept, name: shown}, precise, released, books, released.books, before)
+    return Tables({**kept, name: shown}, precise, released, books, released.books, before, _withdrawn(entry, own, {name: shown}))
 
 
 def base_table(world: World, target: Target, base: str | None) -> dict[str, Any] | None:
@@ -175,7 +176,12 @@ def staged_tables(
         shown, released = {}, result
         for number, (name, table) in enumerate(own.items()):
             shown[name], released = release(world, entry, table, name, result, rules, room(scratch, f"own{number}"), work)
-    return Tables({**kept, **shown}, {}, released, result.books, released.books, None)
+    return Tables({**kept, **shown}, {}, released, result.books, released.books, None, _withdrawn(entry, own, shown))
+
+
+def _withdrawn(entry: DatasetEntry, own: Stored, shown: Stored) -> int:
+    """How many records a withdrawal keeps out; where they are released in groups nothing is counted."""
+    return 0 if entry.release is not None else sum(own[name]["rows"] - table["rows"] for name, table in shown.items())
 
 
 def _companions(wal: "Wal", mark: str) -> Stored:

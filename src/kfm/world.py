@@ -27,7 +27,7 @@ from kfm.runlog import RunLog
 from kfm.store.base import Token
 from kfm.zones.base import Zone
 
-__all__ = ["Again", "Outcome", "Target", "World", "specify"]
+__all__ = ["Again", "Outcome", "Target", "World", "specify", "table_rows"]
 
 Transform = Callable[[TransformJob, Path, Callable[[dict[str, Any]], None] | None], TransformResult]
 Acquire = Callable[[TransformJob, Path, Callable[[dict[str, Any]], dict[str, Any]], Callable[[dict[str, Any]], None]], TransformResult]
@@ -51,8 +51,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     names: str = ""  # what a NOOP names: a proposal, a denial, a rollback; of a new version: its new columns
     version_id: str | None = None
     generation: int | None = None
+    rows: int = 0  # in the table of this version, or of its partition
     rows_read: int = 0
-    rows_written: int = 0
+    rows_written: int = 0  # of those that were read
     quarantined: int = 0
     proposal: int | None = None
     reasons: tuple[dict[str, str], ...] = ()
@@ -60,6 +61,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     partition: str = ""
     window: str = ""
     dry_run: bool = False
+
+
+def table_rows(rows: Mapping[str, int], partition: str) -> int:
+    """The rows of a version, of its artifact -> rows; of one partition, when a run was about that."""
+    return rows.get(f"{partition}.parquet", 0) if partition else sum(rows.values())
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,22 @@ def test_a_corrected_row_is_replayed_alone_and_becomes_official(kfm: Kfm, ws: Pa
     assert replay(kfm, first)["status"] == "already_official"
 
 
+def test_every_row_count_is_that_of_the_official_table(kfm: Kfm, ws: Path, up: Upstream, first: str) -> None:
+    def in_table() -> int:
+        return int(pq.read_metadata(official(kfm, ws)).num_rows)
+
+    assert kfm("withdraw", TREES, "--record", "tree_id=T9", "--reason", "asked").code == 0
+    up.files["/trees.csv"] = trees("T11,11.5,2001-05-01", "T12,12.5,2001-05-01")
+    (made,) = kfm("run", TREES, "--json").json["runs"]
+    assert (made["rows"], made["rows_read"], made["rows_written"], made["quarantined"]) == (in_table(), 12, 10, 1) and in_table() == 10
+    assert "12 read, 10 written" in kfm("explain", made["run_id"]).out
+    fix(kfm, made["run_id"], "height=3.5")
+    said = kfm("quarantine", "replay", made["run_id"])
+    assert "1 records:" in said.out and f"  {in_table()} rows" in said.out and in_table() == 11, said.out
+    up.files["/trees.csv"] = trees("T11,11.5,2001-05-01", bad="T3,3.5,2001-05-03")
+    assert f"  {in_table() - 1} rows" in kfm("run", TREES).out and in_table() == 10
+
+
 def test_a_run_after_a_replay_has_nothing_to_do(kfm: Kfm, first: str) -> None:
     fix(kfm, first, "height=3.5")
     replay(kfm, first)

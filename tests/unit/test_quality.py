@@ -40,7 +40,7 @@ def test_columns_the_last_version_did_not_have_are_named_in_the_note(now: str, b
 
 
 def test_a_run_that_published_new_columns_says_so_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
-    made = Outcome(dataset_id="trees", run_id="r", state="COMMITTED", version_id="v" * 64, generation=2, rows_written=2)
+    made = Outcome(dataset_id="trees", run_id="r", state="COMMITTED", version_id="v" * 64, generation=2, rows=2)
     tell(made, 0.5)
     assert "new columns" not in capsys.readouterr().out
     tell(Outcome(**{f: getattr(made, f) for f in made.__struct_fields__} | {"names": "new columns: height"}), 0.5)

@@ -121,7 +121,7 @@ def tell(outcome: Outcome, took: float, dry_run: bool = False) -> None:
     name = f"{outcome.dataset_id}{'/' + outcome.partition if outcome.partition else ''}"
     word = _WORDS.get(outcome.state, outcome.state.lower())
     if outcome.state == "COMMITTED":
-        detail = f"{(outcome.version_id or '')[:9]}…  generation {outcome.generation}  {outcome.rows_written:,} rows"
+        detail = f"{(outcome.version_id or '')[:9]}…  generation {outcome.generation}  {outcome.rows:,} rows"
         if outcome.quarantined:
             detail += f", {outcome.quarantined:,} quarantined: kfm quarantine show {outcome.run_id}"
         detail += f", {outcome.names}" if outcome.names else ""
