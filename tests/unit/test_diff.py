@@ -136,6 +136,59 @@ def test_a_moved_geometry_is_told_in_metres(tmp_path: Path) -> None:
     assert found["still"].moved_m is None and found["still"].new_at == (-98.0, 38.0)
 
 
+MOMENT = dt.datetime(2025, 3, 1, tzinfo=dt.UTC)
+UTC_TIME = pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ((pa.float64(), [4.0, 0.1, 1e22, -0.0]), (pa.string(), ["4.0", "0.1", "1e22", "0"])),
+        ((pa.float64(), [4.0, 1234567.0]), (pa.string(), ["4", "1234567.00"])),
+        ((pa.int64(), [4, 2**60 + 1]), (pa.string(), ["4.0", str(2**60 + 1)])),
+        ((pa.int64(), [4, -7]), (pa.float64(), [4.0, -7.0])),
+        ((pa.bool_(), [True, False]), (pa.string(), ["TRUE", "false"])),
+        ((pa.int64(), [1, 0]), (pa.bool_(), [True, False])),
+        ((UTC_TIME, [MOMENT]), (pa.string(), ["2025-03-01T00:00:00Z"])),
+        ((UTC_TIME, [MOMENT]), (pa.string(), ["2025-02-28T18:00:00-06:00"])),
+        ((UTC_TIME, [MOMENT]), (pa.date32(), [MOMENT.date()])),
+        ((pa.date32(), [MOMENT.date()]), (pa.string(), ["2025-03-01"])),
+    ],
+)
+def test_a_change_of_type_is_told_once_and_cells_that_say_the_same_are_equal(tmp_path: Path, old: Any, new: Any) -> None:
+    for n, (a, b) in enumerate(((old, new), (new, old))):
+        sides = []
+        for name, (kind, cells) in (("a", a), ("b", b)):
+            cells = [*cells, None]
+            rows = [{"id": i, "v": cell, "w": cell} for i, cell in enumerate(cells)]
+            sides.append(write(tmp_path / f"{n}{name}", rows, pa.schema([("id", pa.int64()), ("v", kind), ("w", kind)])))
+        diff = diff_files(*sides, ("id",))
+        assert (diff.changed, diff.touched, diff.samples) == (0, {}, ()) and set(diff.columns.retyped) == {"v", "w"}
+        assert text(diff).count("type ") == 2 and not diff.reencoded
+        keyed = diff_files(*sides, ("v",))
+        assert (keyed.added, keyed.removed, keyed.changed) == (0, 0, 0), "keys too are what they say"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ((pa.int64(), [7, 2**53 + 1]), (pa.string(), ["007", "four"])),
+        ((pa.int64(), [2**53 + 1]), (pa.float64(), [2.0**53])),
+        ((pa.float64(), [4.0]), (pa.string(), ["4.0000000001"])),
+        ((pa.float64(), [0.0]), (pa.string(), ["1e-999999"])),
+        ((pa.bool_(), [True]), (pa.string(), ["yes"])),
+        ((UTC_TIME, [MOMENT]), (pa.string(), ["2025-03-01T00:00:01Z"])),
+        ((UTC_TIME, [MOMENT]), (pa.string(), ["yesterday"])),
+    ],
+)
+def test_a_change_of_type_hides_no_change_of_value(tmp_path: Path, old: Any, new: Any) -> None:
+    files = []
+    for name, (kind, cells) in (("a", old), ("b", new)):
+        rows = [{"id": i, "v": cell} for i, cell in enumerate(cells)]
+        files.append(write(tmp_path / name, rows, pa.schema([("id", pa.int64()), ("v", kind)])))
+    assert diff_files(*files, ("id",)).touched == {"v": len(old[1])}
+
+
 def test_columns_that_come_go_or_change_type_are_named_and_the_others_still_compared(tmp_path: Path) -> None:
     a = write(tmp_path / "a", [{"id": 1, "n": 5, "code": 7, "old": "x"}, {"id": 2, "n": 6, "code": 8, "old": "y"}],
               pa.schema([("id", pa.int64()), ("n", pa.int64()), ("code", pa.int64()), ("old", pa.string())]))  # fmt: skip

@@ -1,9 +1,12 @@
 """One side of a comparison: the Parquet files of a version, read a column at a time in types that can be compared."""
 
 import contextlib
+import datetime as dt
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ from kfm.errors import IntegrityError
 __all__ = ["Rows", "Side", "aligned", "same"]
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
+_EXACT = 1 << 53  # beyond it a float does not hold every integer
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,400})(?:\.\d{1,400})?(?:[eE][+-]?\d{1,6})?", re.ASCII)
 
 
 class Side:
@@ -104,12 +109,65 @@ def _as(array: "pa.Array", kind: "pa.DataType") -> "pa.Array":
 
 
 def aligned(a: "pa.Array", b: "pa.Array") -> tuple["pa.Array", "pa.Array"]:
-    """Two columns in one type; floats with one zero and one NaN, for hashing sees their bits."""
+    """Two columns in one type; floats with one zero and one NaN, for hashing sees their bits.
+
+    Where the type changed, cells are compared by what they say: the text `4.0`, the number 4.0 and the integer 4 are one value.
+    """
+    if a.type != b.type and (how := _reading(a, b)) is not None:
+        return _spelled(a, how), _spelled(b, how)
     kind = _common(a.type, b.type)
     a, b = _as(a, kind), _as(b, kind)
     if pa.types.is_floating(kind):
         a, b = (pc.if_else(pc.is_nan(x), pa.scalar(math.nan, kind), pc.add(x, pa.scalar(0.0, kind))) for x in (a, b))
     return a, b
+
+
+def _reading(a: "pa.Array", b: "pa.Array") -> Callable[[Any], str] | None:
+    """How cells of two types are spelled alike; None where Arrow has a type that holds the values of both exactly."""
+    kinds = {_kind(a.type), _kind(b.type)}
+    if kinds == {"number"}:
+        whole = [pc.min_max(x) for x in (a, b) if pa.types.is_integer(x.type)]
+        big = any(abs(end) > _EXACT for ends in whole for end in ends.as_py().values() if end is not None)
+        return _number if big and len(whole) == 1 else None  # as a float it would be another integer
+    if kinds in ({"number", "text"}, {"number", "truth"}):
+        return _number
+    if kinds == {"truth", "text"}:
+        return lambda cell: str(cell).strip().lower()
+    return _moment if kinds in ({"day", "text"}, {"time", "text"}, {"day", "time"}) else None
+
+
+def _kind(kind: "pa.DataType") -> str:
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "number"
+    named = {"text": pa.types.is_large_string, "truth": pa.types.is_boolean, "day": pa.types.is_date, "time": pa.types.is_timestamp}
+    return next((name for name, test in named.items() if test(kind)), "other")
+
+
+def _spelled(array: "pa.Array", how: Callable[[Any], str]) -> "pa.Array":
+    """Every cell by its value; each distinct one is spelled once."""
+    encoded = array.dictionary_encode()
+    values = encoded.dictionary.cast(pa.large_string()) if pa.types.is_temporal(array.type) else encoded.dictionary
+    return pa.array([how(cell) for cell in values.to_pylist()], pa.large_string()).take(encoded.indices)
+
+
+def _number(cell: Any) -> str:
+    """A number by its digits and exponent, so that nothing is rounded; other text, such as an id with leading zeros, as it is."""
+    text = str(int(cell)) if isinstance(cell, bool) else str(cell)
+    if not _NUMBER.fullmatch(text):
+        return text
+    sign, digits, exponent = Decimal(text).as_tuple()
+    kept = "".join(map(str, digits)).lstrip("0").rstrip("0")
+    shift = len(digits) - len("".join(map(str, digits)).rstrip("0"))
+    return f"{'-' * sign}{kept}e{int(exponent) + shift}" if kept else "0"
+
+
+def _moment(cell: str) -> str:
+    """A moment in UTC; a day is its midnight, and text that is no moment stays as it is."""
+    try:
+        found = dt.datetime.fromisoformat(cell.strip())
+        return (found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)).astimezone(dt.UTC).isoformat()
+    except (ValueError, OverflowError):
+        return cell
 
 
 def same(a: "pa.Array", b: "pa.Array") -> "np.ndarray[Any, np.dtype[np.bool_]]":
