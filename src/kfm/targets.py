@@ -10,6 +10,7 @@ import msgspec
 
 from kfm import config
 from kfm.clock import Clock, SystemClock
+from kfm.connectors.code import hooks_of
 from kfm.errors import UsageError
 from kfm.fetch.url import expand_url, parse_url
 from kfm.model import ids
@@ -68,10 +69,11 @@ def targets_of(
 def _code(entry: DatasetEntry, connector: Path) -> dict[str, Any]:
     """The members of a target that follow from the workspace's own connector."""
     code = connector.read_bytes() if connector.is_file() else None
+    hooks = hooks_of(code, f"scripts/connectors/{entry.dataset_id}/{connector.name}") if code is not None else frozenset()
     return {
         "connector": str(connector.absolute()) if code is not None else None,
         "connector_digest": ids.digest(code) if code is not None else None,
-        "asks": _asks(entry, code or b""),
+        "asks": _asks(entry, hooks),
     }
 
 
@@ -111,25 +113,17 @@ def _sources(entry: DatasetEntry) -> tuple[dict[str, str], ...]:
     return tuple({"source_id": word if distinct else f"source-{n}", "url": url} for n, (word, url) in enumerate(zip(words, urls), 1))
 
 
-def _asks(entry: DatasetEntry, code: bytes) -> bool:
+def _asks(entry: DatasetEntry, hooks: frozenset[str]) -> bool:
     """Whether code asks for the files: that of the source kind, or an `acquire` of the workspace's own connector."""
-    if b"def acquire" in code:
-        import ast
-
-        try:
-            asks = any(isinstance(node, ast.FunctionDef) and node.name == "acquire" for node in ast.parse(code).body)
-        except (SyntaxError, ValueError) as error:
-            raise UsageError(
-                f"scripts/connectors/{entry.dataset_id}/connector.py cannot be read: {error}.", expected="Python", remedy="Correct it."
-            ) from error
-        if asks and (entry.release is not None or entry.sensitivity not in (None, "public")):
-            raise UsageError(
-                f"{entry.dataset_id} is not public, and the addresses its acquire() asks for would be.",
-                expected="registered addresses only",
-                remedy="Take acquire() out; transform() may stay.",
-            )
-        return asks
-    return entry.source.kind in KINDS and KINDS[entry.source.kind].asks
+    if "acquire" not in hooks:
+        return entry.source.kind in KINDS and KINDS[entry.source.kind].asks
+    if entry.release is not None or entry.sensitivity not in (None, "public"):
+        raise UsageError(
+            f"{entry.dataset_id} is not public, and the addresses its acquire() asks for would be.",
+            expected="registered addresses only",
+            remedy="Take acquire() out; transform() may stay.",
+        )
+    return True
 
 
 def _windowed(entry: DatasetEntry) -> bool:

@@ -18,6 +18,7 @@ import msgspec
 
 from kfm import config
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformJob, TransformResult
+from kfm.connectors.code import hooks_in
 from kfm.connectors.process import run_transform
 from kfm.errors import KfmError, UsageError
 from kfm.model.connector import Capabilities
@@ -52,7 +53,8 @@ RULES: dict[str, str] = {  # rule -> what it asks
     "runs": "the connector's code ends without an exception and refuses nothing of its own fixture",
 }
 _RUNNERS = {f"{stage}{end}": stage for stage in STAGES for end in (".py", ".ts", ".sh")}
-_OTHERS = {"connector.py", "test_connector.py", "__init__.py"}
+_CODE = ("connector.py", "connector_canary.py")
+_OTHERS = {*_CODE, "test_connector.py", "__init__.py"}
 _HEADINGS = ("Stage:", "Purpose:", "Inputs:", "Outputs:", "Zone writes:", "Governance invariants:")
 _MOST_LINES = 60
 _EXACT = re.compile(rb"(?<![\d.])\d{1,3}\.\d{4,}(?!\d*\.)")  # more than three decimals: closer than about 100 m
@@ -102,19 +104,13 @@ def _found(rule: str, what: str, remedy: str) -> Finding:
     return Finding(rule=rule, what=what, remedy=remedy)
 
 
-def _code(folder: Path) -> ast.Module:
-    path = folder / "connector.py"
-    return ast.parse(path.read_bytes() if path.is_file() else b"")
-
-
 def _broken(folder: Path) -> Finding | None:
-    """What keeps connector.py from being Python at all."""
-    try:
-        _code(folder)
-    except (SyntaxError, ValueError) as error:  # ValueError: a zero byte
-        line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        said = error.msg if isinstance(error, SyntaxError) else str(error)
-        return _found("runs", f"connector.py{line} is no Python: {said}.", "Correct it; nothing of it was run.")
+    """What keeps connector code from being run at all: it is no Python, or has a function that may be a misspelt hook."""
+    for name in _CODE:
+        try:
+            hooks_in(folder / name)
+        except UsageError as error:
+            return _found("runs", error.happened, error.remedy)
     return None
 
 
@@ -242,7 +238,7 @@ class _Suite:
     def __init__(self, folder: Path, target: Target, temp: Path) -> None:
         self.folder, self.target, self.temp = folder, target, temp
         self.inputs = _inputs(folder, target)
-        self.names = {n.name for n in _code(folder).body if isinstance(n, ast.FunctionDef)}
+        self.names = hooks_in(folder / "connector.py")
 
     def room(self, name: str) -> Path:
         found = self.temp / name

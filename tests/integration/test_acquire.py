@@ -323,3 +323,15 @@ def test_places_may_go_and_come_again(kfm: Kfm, ws: Path, up: Upstream) -> None:
         assert (said.code, said.json["runs"][0]["state"]) == (0, "COMMITTED"), said.json
         assert (ws / "data" / "catalog" / "stac" / "alerts" / "collection.json").exists() == bool(names)
     assert kfm("verify").code == 0
+
+
+def test_a_misspelt_hook_publishes_nothing_and_fetches_nothing(kfm: Kfm, ws: Path, up: Upstream, connector: Callable[..., None]) -> None:
+    pages(up)
+    connector(PAGED.replace("def transform", "def tranform").replace("def acquire", "def _acquire"))
+    for command in (("run", "asked"), ("plan", "asked")):
+        said = kfm(*command)
+        assert said.code == 2 and "connector.py, line 11: tranform()" in said.err and "Did you mean `transform`?" in said.err
+    said = kfm("connector", "check", "asked")
+    assert said.code == 1 and "tranform() is no hook" in said.out and "Did you mean `transform`?" in said.out
+    assert up.asked == [] and not (ws / "data" / "raw" / "asked").exists()
+    assert kfm("status").code == 0  # one broken connector does not hide the rest

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from kfm.connectors.base import TransformJob
+from kfm.connectors.code import check_module, hooks_in
 from kfm.connectors.geojson import GEOMETRY, GeoJsonReader, JsonReader
 from kfm.connectors.rejects import Fixes, corrected, picked, record_digest, types_of
 from kfm.connectors.rows import Batch, Loose, Reader, Row, batch_of
@@ -43,9 +44,11 @@ def load_connector(path: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location("kfm_workspace_connector", path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
+    hooks = hooks_in(Path(path))
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses and pickling look a class's module up
     spec.loader.exec_module(module)
+    check_module(module, hooks)
     return module
 
 

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
+from kfm.connectors.code import hook_of
 from kfm.connectors.feed import Context, load_connector
 from kfm.connectors.rows import Row
 from kfm.model.connector import Capabilities
@@ -21,7 +22,8 @@ _SHOWN = 100
 def discover(job: TransformJob, context: Context, emit: Callable[[dict[str, Any]], None]) -> TransformResult:
     """Tell the parent what the connector's `discover(ctx)` returns. Writes nothing."""
     own = load_connector(job.connector) if job.connector else None
-    found = own.discover(context) if own is not None and hasattr(own, "discover") else None
+    hook = hook_of(own, "discover")
+    found = hook(context) if hook is not None else None
     if not isinstance(found, Capabilities):
         raise TypeError(f"discover() must return kfm.model.connector.Capabilities, got {type(found).__name__}")
     emit({"op": "capabilities", "found": msgspec.to_builtins(found)})
@@ -30,7 +32,7 @@ def discover(job: TransformJob, context: Context, emit: Callable[[dict[str, Any]
 
 def judge_table(own: ModuleType | None, context: Context, table: Path) -> None:
     """Refuse the capture when the connector's `validate(ctx, rows)` finds anything in the rows that were written."""
-    hook = getattr(own, "validate", None)
+    hook = hook_of(own, "validate")
     if hook is None:
         return
     count, shown = 0, []

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from kfm.connectors import kinds
 from kfm.connectors.base import MOST_COLUMNS, Books, Refused, TransformJob, TransformResult
+from kfm.connectors.code import hook_of
 from kfm.connectors.feed import AskParent, Context, Feed, load_connector
 from kfm.connectors.geojson import FEATURE_ID
 from kfm.connectors.geometry import GeoColumn, encode, invalid_count
@@ -98,8 +99,8 @@ def acquire(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]]
     """Ask for every file of a capture, unless the change token says that the last one is still what upstream has."""
     own = load_connector(job.connector) if job.connector else None
     kind = kinds.load(job.source_kind) if job.source_kind in KINDS else None
-    token = getattr(own, "change_token", None) or (kind.change_token if kind else None)
-    hook = getattr(own, "acquire", None) or (kind.acquire if kind else None)
+    token = hook_of(own, "change_token") or (kind.change_token if kind else None)
+    hook = hook_of(own, "acquire") or (kind.acquire if kind else None)
     if hook is None:
         raise TypeError("neither the connector nor this kind of source defines acquire()")
     asking = Ask(job, ask, Context(job, scratch, emit).log)
@@ -117,7 +118,7 @@ def transform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any
     """Turn the job's inputs into `scratch/<artifact>`. Raises `Refused` when the whole capture cannot be taken."""
     kind = kinds.load(job.source_kind) if job.source_kind in KINDS else None
     own = load_connector(job.connector) if job.connector else None
-    hook = getattr(own, "transform", None)
+    hook = hook_of(own, "transform")
     stated = bool(job.schema)
     if kind is not None and hook is None:  # connector code makes columns of its own
         job = _of_kind(job, kind)

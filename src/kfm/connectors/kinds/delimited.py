@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from kfm.connectors.base import InputFile, Refused, TransformJob
+from kfm.connectors.code import hooks_in
 from kfm.connectors.crs import ToWgs84, to_wgs84
 from kfm.connectors.geometry import Point, Problem
 from kfm.connectors.rows import Batch, Loose
@@ -65,7 +66,7 @@ def _mapping(job: TransformJob) -> Mapping:
 def _compare(job: TransformJob, mapping: Mapping) -> None:
     """What is typed here is not typed again: the registry must say the same, and only code may make more of a text."""
     types = {c.name: c.type for c in job.schema}
-    code = job.connector is not None and b"def transform" in Path(job.connector).read_bytes()
+    code = job.connector is not None and "transform" in hooks_in(Path(job.connector))
     for c in mapping.columns:
         stated = types.get(c.to, c.type)
         if c.type != stated and not (code and (c.type == "string" or (c.type, stated) == ("integer", "number"))):
