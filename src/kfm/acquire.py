@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from kfm.capture import say_odd, with_type_checked
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformJob, TransformResult
 from kfm.errors import Denied, KfmError, UsageError
 from kfm.fetch.base import Fetched, FetchRequest, TooLarge
@@ -179,6 +180,8 @@ class _Desk:
             body=str(item.get("body") or ""),
         )
         answer = self._world.fetcher.fetch(request, into)
+        if item.get("keep", True):  # what only helps to ask may be anything
+            answer = with_type_checked(answer, source.format, source.kind)
         with self._lock:
             self._left -= answer.size
             over = self._left < 0
@@ -206,3 +209,4 @@ class _Desk:
             attempts=answer.attempts,
             waits=[msgspec.to_builtins(w) for w in answer.waits],
         )
+        say_odd(self._log, name, answer)

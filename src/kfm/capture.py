@@ -16,13 +16,24 @@ from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import canonical_url, expand_url, host_of
 from kfm.model import ids
 from kfm.model.ledger import Generation, HeadKey, LedgerRow
+from kfm.model.media_types import type_oddity
 from kfm.model.plan import SourceRef
 from kfm.model.window import seconds
 from kfm.runlog import RunLog
 from kfm.world import Target, World
 from kfm.zones.base import hash_file
 
-__all__ = ["Captured", "canonical_url_of", "capture_again", "capture_name", "captured_file", "look", "replay_capture", "source_refs"]
+__all__ = [
+    "Captured",
+    "canonical_url_of",
+    "capture_again",
+    "capture_name",
+    "captured_file",
+    "look",
+    "replay_capture",
+    "source_refs",
+    "with_type_checked",
+]
 
 OWN = "kfm://dataset/"  # an input that is another dataset of this workspace
 
@@ -41,6 +52,11 @@ class Captured:
     capture_id: str = ""
     replayed: bool = False  # from an earlier capture: good for resuming that run, never for a new one
     refused: CaptureRefused | None = None  # what came cannot be taken; it is kept, and the run ends with this
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was odd about the answers and taken all the same, each once."""
+        return tuple(dict.fromkeys(w for source in self.sources for w in source.get("warnings", ())))
 
 
 def capture_name(world: World, dataset_id: str, files: dict[str, str]) -> str:
@@ -67,7 +83,7 @@ def look(world: World, target: Target, log: RunLog, scratch: Path, *, conditiona
             etags = msgspec.json.decode(key.etag)
     captured = _asked(world, target, log, scratch, key, etags) if target.asks else _fetched(world, target, log, scratch, key, etags)
     if key is not None and captured.etag and captured.etag == key.etag and captured.input_hash != key.input_hash:
-        _distrust(world, target, log, captured)
+        captured = _distrust(world, target, log, captured)
     return captured
 
 
@@ -139,6 +155,7 @@ def _fetch(world: World, target: Target, log: RunLog, source: dict[str, str], in
     url = expand_url(source["url"], since or None, until or None, target.partition or None)
     hosts = tuple(sorted({host_of(url), *(h.lower() for h in spec.hosts)}))
     answer = world.fetcher.fetch(FetchRequest(url=url, hosts=hosts, etag=etag, headers=spec.headers, max_bytes=spec.capture_limit), into)
+    answer = with_type_checked(answer, spec.format, spec.kind)
     log.say(
         "source.answered",
         stage="watch",
@@ -149,7 +166,20 @@ def _fetch(world: World, target: Target, log: RunLog, source: dict[str, str], in
         attempts=answer.attempts,
         waits=[msgspec.to_builtins(w) for w in answer.waits],
     )
+    say_odd(log, source["source_id"], answer)
     return answer
+
+
+def say_odd(log: RunLog, source_id: str, answer: Fetched) -> None:
+    """What was odd about an answer, into the run's log."""
+    for warning in answer.warnings:
+        log.say("source.odd", stage="watch", level="warning", source_id=source_id, reason=warning)
+
+
+def with_type_checked(answer: Fetched, format_: str, kind: str) -> Fetched:
+    """The answer, with a warning when it says that it is something else than what is registered."""
+    odd = type_oddity(answer.content_type, format_, kind) if answer.status == 200 else None
+    return answer if odd is None else msgspec.structs.replace(answer, warnings=(*answer.warnings, odd))
 
 
 def _recheck_due(world: World, target: Target, key: HeadKey) -> bool:
@@ -186,14 +216,18 @@ def _source(source_id: str, url: str, etag: str, answer: Fetched) -> dict[str, A
         "content_type": answer.content_type,
         "last_modified": answer.last_modified,
         "attempts": answer.attempts,
-    }
+    } | ({"warnings": list(answer.warnings)} if answer.warnings else {})
 
 
-def _distrust(world: World, target: Target, log: RunLog, captured: Captured) -> None:
-    """Another body under the same validator: conditional requests stop for this source."""
+def _distrust(world: World, target: Target, log: RunLog, captured: Captured) -> Captured:
+    """Another body under the same validator: conditional requests stop for this source. The capture, with a warning that says so."""
     why = f"another body under {captured.etag} at {rfc3339(world.clock.now())}"
     world.store.transaction(lambda tx: tx.index.distrust(target.dataset_id, target.sources[0]["url"], why))
     log.say("source.distrusted", stage="idempotency", level="warning", reason=why)
+    what, first = "change token" if target.asks else "ETag", captured.sources[0]
+    shown = ", ".join(dict.fromkeys(msgspec.json.decode(captured.etag)))[:200]
+    warning = f"Another body came under the {what} of the last one, {shown}; from now on the source is always read whole."
+    return replace(captured, sources=({**first, "warnings": [*first.get("warnings", ()), warning]}, *captured.sources[1:]))
 
 
 def source_refs(target: Target, captured: Captured) -> tuple[SourceRef, ...]:

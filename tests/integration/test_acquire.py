@@ -1,5 +1,6 @@
 """acquire: connector code asks for files in the child; the parent fetches, and keeps every byte whatever comes of it."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from kfm.capture import look
 from kfm.inline import stop_run
 from kfm.targets import targets_of
 from kfm.wiring import open_world
@@ -335,3 +337,41 @@ def test_a_misspelt_hook_publishes_nothing_and_fetches_nothing(kfm: Kfm, ws: Pat
     assert said.code == 1 and "tranform() is no hook" in said.out and "Did you mean `transform`?" in said.out
     assert up.asked == [] and not (ws / "data" / "raw" / "asked").exists()
     assert kfm("status").code == 0  # one broken connector does not hide the rest
+
+
+def warned(ws: Path, dataset_id: str) -> list[list[str]]:
+    """The warnings of each run's sources, oldest first."""
+    with open_world(open_workspace(ws)) as world:
+        rows = sorted(world.store.read(lambda tx: tx.runs.recent(dataset_id)), key=lambda row: row.timestamp)
+    return [[w for s in json.loads(row.source_metadata) for w in s.get("warnings", [])] for row in rows]
+
+
+def test_a_wrong_type_and_other_bytes_under_one_tag_are_kept_as_warnings(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    up.files["/odd.csv"], up.headers["/odd.csv"] = b"id,v\na,1\n", {"ETag": '"same"', "Content-Type": "text/csv"}
+    (ws / "data" / "registry" / "odd.yml").write_text(
+        "dataset_id: odd\ntitle: Odd\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\n"
+        f"source: {{url: '{up.url}/odd.csv', format: csv, recheck: '0'}}\nbusiness_key: [id]\n"
+    )
+    assert kfm("run", "odd").code == 0
+    up.files["/odd.csv"], up.headers["/odd.csv"] = b"id,v\na,2\n", {"ETag": '"same"', "Content-Type": "text/html"}
+    assert kfm("run", "odd").code == 0
+    first, second = warned(ws, "odd")
+    assert first == []
+    assert [w.partition(",")[0] for w in second] == [
+        "Upstream calls its answer text/html",
+        "Another body came under the ETag of the last one",
+    ]
+
+
+def test_a_page_of_another_type_is_kept_as_a_warning_and_what_only_helped_to_ask_is_not(
+    kfm: Kfm, ws: Path, up: Upstream, connector: Callable[..., None]
+) -> None:
+    pages(up)
+    up.files["/stamp"] = b"one"
+    up.headers = {path: {"Content-Type": "application/json"} for path in ("/1.csv", "/2.csv", "/stamp")}
+    connector(PAGED + '\n\ndef change_token(ask):\n    return ask.get("{base}/stamp", "stamp", keep=False).read_text()\n')
+    workspace = open_workspace(ws)
+    with open_world(workspace) as world, world.data.scratch() as scratch:
+        found = look(world, targets_of(workspace, "asked")[0], world.log("asked"), scratch, conditional=True)
+    assert [s["warnings"] for s in found.sources] == [list(found.warnings)] * 2
+    assert found.warnings == ("Upstream calls its answer application/json, but csv is registered; it was read as csv.",)

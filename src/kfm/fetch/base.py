@@ -48,6 +48,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     attempts: int = 1
     waits: tuple[Wait, ...] = ()
     request_ms: int = 0  # time spent in requests; waits are listed apart
+    warnings: tuple[str, ...] = ()  # what was odd and taken all the same, in sentences
 
 
 class TooLarge(Quarantined):

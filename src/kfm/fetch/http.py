@@ -19,6 +19,7 @@ from kfm.fetch.connect import Dialer
 from kfm.fetch.credentials import resolve_headers
 from kfm.fetch.digest import Stated, stated_digest, tag_digest
 from kfm.fetch.etag import strong_etag, weak_etag
+from kfm.fetch.oddities import head_oddities
 from kfm.fetch.pace import Pace
 from kfm.fetch.partial import Partial
 from kfm.fetch.polite import Manners
@@ -99,6 +100,8 @@ class _Fetch:
         self._echo: Echo | None = None
         self._conditional = request.etag is not None and not request.body
         self._unsized: tuple[int, str] | None = None  # size and digest of a body whose length nobody stated
+        self._cut: tuple[str, int, str] | None = None  # tag, size and digest of a body that was cut off and not continued
+        self._warnings: list[str] = []
         self._continues = True  # until pieces did not fit: then only a body in one piece is believed
         self._attempts = 0
         self._waits: list[Wait] = []
@@ -204,6 +207,8 @@ class _Fetch:
     def _receive_whole(self, wire: Wire, head: Head, target: Target) -> Fetched:
         self._check_encoding(head)
         self._check_size(head.length or 0)
+        if self._seen is not None and self._seen.etag and self._partial.size:
+            self._cut = self._seen.etag, self._partial.size, self._partial.digest
         self._partial.restart()
         self._seen = _Seen(head, target, strong_etag(head.get("etag")), head.length, stated_digest(head))
         self._receive(wire, head)
@@ -212,6 +217,7 @@ class _Fetch:
                 raise self._start_over(f"the body is not the one that its {stated.header} states")
         elif not head.chunked and head.length is None:
             self._compare_with_last_time()
+            self._warn("Upstream does not say how long its answer is; it was read twice and came out the same.")
         return self._finish(head, target)
 
     def _receive_rest(self, wire: Wire, head: Head, target: Target) -> Fetched:
@@ -230,6 +236,8 @@ class _Fetch:
         proof = self._seen.proof
         if proof is None or self._partial.digest_by(proof.algorithm) != proof.digest:
             self._continues = False
+            if self._seen.stated is not None:  # a tag that only looks like a digest accuses nobody
+                self._warn(_two_bodies(self._seen.etag))
             raise self._start_over("the pieces of a continued body are not one body, reading it again whole")
         return self._finish(self._seen.head, target)
 
@@ -276,7 +284,17 @@ class _Fetch:
             return Transient(f"http {status}" + (f", asked to wait {asked:g} s" if asked is not None else ""), retry_after=asked)
         return unexpected_status(self._first, status)
 
+    def _warn(self, sentence: str) -> None:
+        if masked(sentence) == sentence and sentence not in self._warnings:
+            self._warnings.append(sentence)
+
     def _finish(self, head: Head, target: Target) -> Fetched:
+        if self._cut is not None and self._cut[0] == strong_etag(head.get("etag")):
+            tag, size, digest = self._cut
+            if self._partial.size < size or f"sha256:{self._partial.digest_by('sha256', size)}" != digest:
+                self._warn(_two_bodies(tag))
+        for oddity in head_oddities(head, self._fetcher.now()):
+            self._warn(oddity)
         self._partial.finish()
         return self._result(200, head, target, etag=strong_etag(head.get("etag")))
 
@@ -292,6 +310,7 @@ class _Fetch:
             digest=self._partial.digest if status == 200 else "",
             attempts=self._attempts,
             waits=tuple(self._waits),
+            warnings=tuple(self._warnings) if status == 200 else (),
         )
 
 
@@ -308,6 +327,10 @@ def _continued_total(head: Head, target: Target, seen: _Seen, offset: int) -> in
     if total is None or first != offset or not first <= last < total or seen.total not in (None, total):
         return None
     return total if head.chunked or head.length == last - first + 1 else None
+
+
+def _two_bodies(tag: str | None) -> str:
+    return f"Upstream sent pieces of two bodies under one ETag, {(tag or '')[:80]}; the body was fetched again whole."
 
 
 def _clean(value: str | None) -> str | None:

@@ -31,17 +31,19 @@ class Partial:
     def digest(self) -> str:
         return f"sha256:{self._hash.hexdigest()}"
 
-    def digest_by(self, algorithm: str) -> str:
-        """The hex digits of another digest of what is here; reads it again."""
+    def digest_by(self, algorithm: str, size: int | None = None) -> str:
+        """The hex digits of another digest of what is here, or of its first `size` bytes; reads it again."""
         assert self._file is not None
-        if algorithm == "sha256":
+        if algorithm == "sha256" and size is None:
             return self._hash.hexdigest()
-        found = hashlib.new(algorithm, usedforsecurity=False)
+        found, left = hashlib.new(algorithm, usedforsecurity=False), self.size if size is None else size
         with self._disk():
             self._file.seek(0)
-            while piece := self._file.read(1 << 20):
+            while piece := self._file.read(min(left, 1 << 20)):
                 found.update(piece)
-        return found.hexdigest()  # the position is at the end again
+                left -= len(piece)
+            self._file.seek(0, os.SEEK_END)
+        return found.hexdigest()
 
     def restart(self) -> None:
         """Begin with no bytes."""
