@@ -16,15 +16,16 @@ from kfm.connectors.base import TransformResult
 from kfm.errors import Fenced, IntegrityError
 from kfm.judge import attested, catalog_reasons, described_candidate, evidence_of, judge
 from kfm.model import ids
+from kfm.model.change import change_told
 from kfm.model.ledger import Generation, LedgerRow, Token
 from kfm.model.staged import is_assembly
 from kfm.model.version import is_record
 from kfm.policy.base import Decision
-from kfm.proposal import needed, proposal_path, registry_digest
+from kfm.proposal import acceptable, needed, proposal_path, registry_digest
 from kfm.quarantine import check_base
 from kfm.receipts import run_files
 from kfm.records import prov_record, version_records
-from kfm.release import Tables, merge_tables, open_table, release_mark, suppress_rules, tables_of
+from kfm.release import Tables, measured, merge_tables, open_table, release_mark, suppress_rules, tables_of
 from kfm.runlog import RunLog
 from kfm.wal import Wal
 from kfm.world import Outcome, World, table_rows
@@ -51,6 +52,9 @@ def propose(work: "Update", wal: Wal, tables: Tables, head: Generation) -> "Step
     """The tables as a judged candidate with all its evidence, PROPOSED or REJECTED."""
     world, pin = work.world, wal.payload("pin")
     candidate = _candidate(work, wal, tables, pin)
+    change = measured(world, work.target, tables, pin["base_version"])
+    if change is not None:
+        candidate["change"] = msgspec.to_builtins(change)
     row = msgspec.structs.replace(
         wal.run,
         version_id=candidate["version_id"],
@@ -63,7 +67,7 @@ def propose(work: "Update", wal: Wal, tables: Tables, head: Generation) -> "Step
     yield "candidate written"
     leak = _leaks(work, tables, candidate, head)
     verdicts = msgspec.to_builtins(judge_candidate(world, row, candidate, files, leak, head, log=work.log))
-    judged = _judgement(work, candidate, verdicts)
+    judged = _judgement(work, wal, candidate, tables, verdicts)
     proposal = _write_proposal(work, wal, row, candidate, judged, files, leak)
     yield "proposal written"
     wal.done("EXECUTE", "assemble", {**judged, "proposal": proposal})
@@ -288,7 +292,7 @@ def judge_candidate(
     return judge(world, evidence, candidate, approvals, heard)
 
 
-def _judgement(work: "Update", candidate: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> dict[str, Any]:
+def _judgement(work: "Update", wal: Wal, candidate: Mapping[str, Any], tables: Tables, verdicts: list[dict[str, Any]]) -> dict[str, Any]:
     """What the journal and the run's records say of the judgement."""
     target = work.target
     business = [target.dataset_id, target.partition, target.win]
@@ -302,7 +306,8 @@ def _judgement(work: "Update", candidate: Mapping[str, Any], verdicts: list[dict
         "steps": candidate["steps"],
         "profile": candidate["profile"],
         "rows": {p: a["rows"] for p, a in artifacts.items()},
-    }
+        "warnings": list(dict.fromkeys((*wal.payload("transform").get("warnings", ()), *tables.result.warnings))),
+    } | ({"change": candidate["change"]} if "change" in candidate else {})
 
 
 def _write_proposal(
@@ -422,8 +427,10 @@ def _told(work: "Update", row: LedgerRow, verdicts: list[dict[str, Any]], tables
 
     reasons = [r for v in verdicts for r in v.get("reasons", ())]
     rows = {path: artifact["rows"] for path, artifact in tables.artifacts.items()}
-    numbers: dict[str, Any] = {"proposal": proposal, "rows": table_rows(rows, row.partition)}
+    judged = work.wal.payload("assemble") if work.wal is not None else {}
+    numbers: dict[str, Any] = {"proposal": proposal, "rows": table_rows(rows, row.partition), "change": change_told(judged)}
     if not work.private:
+        numbers["warnings"] = tuple(judged.get("warnings", ()))
         numbers |= {"rows_read": row.rows_read, "rows_written": row.rows_written, "quarantined": tables.books.quarantined}
     if row.state == "PROPOSED":
         work.log.say("version.proposed", stage="publish", version_id=row.version_id, proposal=proposal)
@@ -437,6 +444,8 @@ def _told(work: "Update", row: LedgerRow, verdicts: list[dict[str, Any]], tables
         canary = work.target.canary
         why = f"canary {work.target.pipeline_version}, to be compared first: {why}" if canary else why
         following = f"kfm canary compare {row.dataset_id}" if canary else f"kfm review {proposal}"
+        if not canary and acceptable(work.world, row.dataset_id, verdicts):
+            following = f"kfm diff {row.dataset_id} proposal/{proposal}, then kfm run {row.dataset_id} --accept-change --reason …"
         with work.world.ended():
             work._close_log("PROPOSED", why)
         return work.outcome("PROPOSED", why, exit_code=7, version_id=row.version_id, remedy=following, **numbers)

@@ -88,7 +88,8 @@ def claim(
     if captured.replayed:
         return Decision(kind="look_again", forced=forced)
     close_runs(tx, world, mine, "another input, spec or base came first" if not forced else "closed by --force")
-    return _new_run(tx, world, target, captured, plan, toolchain, run_id, head, forced)
+    place = next((r for r in mine if r.state == "PROPOSED" and r.pinned == head.generation and not is_assembly(r)), None)
+    return _new_run(tx, world, target, captured, plan, toolchain, run_id, head, forced, place)
 
 
 def _unfinished(tx: Any, target: Target) -> list[LedgerRow]:
@@ -243,9 +244,20 @@ def keep_head_key(tx: Any, target: Target, captured: Captured, version_id: str, 
 
 
 def _new_run(
-    tx: Any, world: World, target: Target, captured: Captured, plan: Plan, toolchain: str, run_id: str, head: Generation, forced: int
+    tx: Any,
+    world: World,
+    target: Target,
+    captured: Captured,
+    plan: Plan,
+    toolchain: str,
+    run_id: str,
+    head: Generation,
+    forced: int,
+    place: LedgerRow | None,
 ) -> Decision:
     hashed = keep_plan(tx, plan, captured.input_hash, head.version_id)
+    if place is not None:  # people know the proposal by its number: what takes its place goes on under it
+        tx.index.hand_on_proposal(place.run_id, run_id)
     row = new_row(tx, world, target, captured, toolchain, run_id, head, forced)
     tx.runs.insert(row)
     wal = Wal(world.store, world.clock, row)

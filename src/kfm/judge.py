@@ -16,6 +16,7 @@ from kfm.gates.base import Evidence, Reason, Verdict, judge_all
 from kfm.gates.quality import rows_of
 from kfm.grants import granted
 from kfm.model import labels
+from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry
 from kfm.model.ledger import Generation
 from kfm.model.version import ATTESTATION
@@ -69,6 +70,7 @@ def evidence_of(
         bbox=tuple(candidate["bbox"]) if candidate["bbox"] else None,
         interval=tuple(candidate["interval"]) if candidate["interval"] else None,
         before=facts,
+        change=msgspec.convert(candidate["change"], Measured) if "change" in candidate else None,
         obligations=labels.obligations(family),
         other_release=tuple(p for p, a in candidate["artifacts"].items() if entry is not None and a.get("release") != release_mark(entry)),
         sealed=tuple(p for p, a in candidate["artifacts"].items() if a["from"].endswith(SEALED)),

@@ -15,6 +15,7 @@ from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed
 from kfm.evidence import check_files, check_version_folder, inputs_changed
 from kfm.lineage.base import cypher, edges, openlineage, record_of
 from kfm.model import ids
+from kfm.model.change import change_told
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import LedgerRow, Token, head_key_of
 from kfm.model.staged import is_assembly
@@ -113,7 +114,8 @@ class _Promote:
 
     def outcome(self, state: str, reason: str = "", **more: Any) -> Outcome:
         row = self.row
-        rows, private = (self.wal.payload("assemble") or {}).get("rows", {}), self.world.is_private(row.dataset_id)
+        judged, private = self.wal.payload("assemble") or {}, self.world.is_private(row.dataset_id)
+        rows = judged.get("rows", {})
         return Outcome(
             dataset_id=row.dataset_id,
             run_id=row.run_id,
@@ -126,6 +128,8 @@ class _Promote:
             quarantined=0 if private else self._quarantined(),
             partition=row.partition,
             window=row.win,
+            change=change_told(judged),
+            warnings=() if private else tuple(judged.get("warnings", ())),
             **more,
         )
 

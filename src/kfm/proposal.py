@@ -10,6 +10,7 @@ from kfm import canonical
 from kfm.attest import statement
 from kfm.clock import rfc3339
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
+from kfm.gates.quality import CHANGE
 from kfm.model import ids
 from kfm.model.dataset import spelled
 from kfm.model.ledger import LedgerRow
@@ -17,6 +18,8 @@ from kfm.model.version import ATTESTATION
 from kfm.world import World
 
 __all__ = [
+    "accept",
+    "acceptable",
     "Approval",
     "Compared",
     "Comparison",
@@ -37,6 +40,7 @@ __all__ = [
 ]
 
 DAYS = 14  # how long an approval may wait for its promotion
+ACCEPT = "accept-change"  # the verdict of an operator where nobody else has to approve
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,6 +196,48 @@ def needed(world: World, dataset_id: str, verdicts: list[Any], *, canary: bool =
     return max(entry.approvals if entry is not None else 1, 1 if asked else 0)
 
 
+def acceptable(world: World, dataset_id: str, verdicts: list[Any]) -> bool:
+    """Whether the operator's own word suffices: nobody has to approve versions of it, and gates ask about nothing but the change."""
+    entry = world.registry(dataset_id)
+    asked = [r["code"] for v in verdicts for r in v.get("review", ())]
+    return entry is not None and not entry.approvals and bool(asked) and all(code in CHANGE for code in asked)
+
+
+def accept(world: World, row: LedgerRow, name: str, reason: str) -> bool:
+    """Sign, as the operator of this workspace, that the change is right, and put the promote job; False: others must approve it."""
+    _still_waits(row)
+    proposal, digest = load(world, row)
+    if proposal.get("canary") or not acceptable(world, row.dataset_id, proposal["verdicts"]):
+        return False
+    expires = rfc3339(world.clock.now() + dt.timedelta(days=DAYS))
+    said = Approval(**members(world, row, proposal, digest), expires=expires, name=name, reason=reason, verdict=ACCEPT)
+    subject = f"kfm://dataset/{row.dataset_id}@{row.version_id}"
+    signed = world.keys.sign(statement("approval", subject, str(row.version_digest), msgspec.to_builtins(said)))
+    world.data.create(proposal_path(row.dataset_id, row.run_id, f"acceptances/{ids.digest(signed)[7:23]}.json"), signed)
+    settle_approvals(world, row)
+    return True
+
+
+def accepted(world: World, row: LedgerRow) -> bool:
+    """Whether the operator signed for exactly what is proposed now."""
+    try:
+        proposal, digest = load(world, row)
+    except KfmError:
+        return False
+    if proposal.get("canary") or not acceptable(world, row.dataset_id, proposal["verdicts"]):
+        return False
+    now_true = members(world, row, proposal, digest)
+    for path in world.data.names(proposal_path(row.dataset_id, row.run_id, "acceptances")):
+        try:
+            said = msgspec.convert(world.keys.verified_by(world.data.read(path))[0]["predicate"], Approval)
+        except (KfmError, msgspec.ValidationError):
+            continue
+        plain = msgspec.to_builtins(said)
+        if said.verdict == ACCEPT and all(plain[k] == v for k, v in now_true.items()) and in_time(said.expires, world.clock.now()):
+            return True
+    return False
+
+
 def approvals_of(world: World, row: LedgerRow) -> list[Judged]:
     """Every approval given for this candidate, judged on what is true now."""
     try:
@@ -306,6 +352,8 @@ def count(world: World, row: LedgerRow) -> tuple[int, int]:
     proposal, _ = load(world, row)
     wanted = max(int(proposal["approvals"]), needed(world, row.dataset_id, proposal["verdicts"]))
     valid = sum(j.valid for j in approvals_of(world, row))
+    if not valid and accepted(world, row):
+        wanted = 0
     return (valid, wanted) if rejected_by(world, row) is None else (0, max(1, wanted))
 
 

@@ -143,7 +143,7 @@ def _report(row: LedgerRow, records: Sequence[WalRecord], judged: Judged, marks:
         },
         "review": [r for v in judged.get("verdicts", []) for r in v.get("review", ())],
         "reasons": reasons,
-        "warnings": transform.get("warnings", []),
+        "warnings": judged.get("warnings", transform.get("warnings", [])),
         **marks,
     }
 

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET
 
 from kfm import canonical
 from kfm.commitments import SEALED
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
 from kfm.errors import Denied, IntegrityError, KfmError, StepFailed
 from kfm.model import ids
-from kfm.model.dataset import DatasetEntry
+from kfm.model.change import Measured
+from kfm.model.dataset import DatasetEntry, change_limits
 from kfm.model.kinds import KINDS
 from kfm.model.labels import obligations, release_steps
 from kfm.quarantine import check_added
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from kfm.wal import Wal
 
 __all__ = [
-    "Tables", "base_table", "candidate_of", "candidate_path", "govern_job", "merge_tables", "open_table", "precise_path", "records_of_version", "release",
+    "Tables", "base_table", "candidate_of", "candidate_path", "govern_job", "measured", "merge_tables", "open_table", "precise_path", "records_of_version", "release",
     "release_mark", "rule_path", "staged_tables", "store_table", "suppress_rules", "tables_of",
 ]  # fmt: skip
 
@@ -43,6 +45,7 @@ class Tables:
     released: Books | None  # of the release, when there was one
     base: dict[str, Any] | None  # private datasets only: the records the part was merged with
     withdrawn: int = 0  # records that came and stay out
+    absence: Measured | None = None  # what the absence of rows in the part did to those of the base; of public datasets only
 
 
 def candidate_path(dataset_id: str, run_id: str) -> str:
@@ -126,12 +129,12 @@ def tables_of(work: "Update", wal: "Wal", result: TransformResult, base: str | N
     dataset_id, name, private, entry = target.dataset_id, target.artifact, work.private, target.entry
     own = {name: _own_part(work, wal, result)}
     kept, kept_precise = _kept(world, dataset_id, base)
-    books, rule, before = result.books, _merge_rule(work, result, base), None
+    books, rule, before, absence = result.books, _merge_rule(work, result, base), None, None
     with world.data.scratch() as scratch:
         if rule == "upsert" and name in kept:
             before = _records(kept_precise if private else kept, name, dataset_id)
             own[name], result = _upserted(work, own[name], before, result, scratch)
-            books = result.books
+            books, absence = result.books, result.change if result.change is not UNSET and not private else None
             if entry.source.kind in KINDS and KINDS[entry.source.kind].names:
                 kept = {p: a for p, a in kept.items() if p.endswith(".parquet") or p in result.files}
         if rule == "replace":
@@ -142,7 +145,7 @@ def tables_of(work: "Update", wal: "Wal", result: TransformResult, base: str | N
         if entry.release is None and not rules:
             kept |= _companions(wal, release_mark(entry))
             shown = own[name] if not private else _plain(work, own[name], scratch)
-            return Tables({**kept, name: {**shown, "release": release_mark(entry)}}, precise, result, books, None, before)
+            return Tables({**kept, name: {**shown, "release": release_mark(entry)}}, precise, result, books, None, before, absence=absence)
         if wal.payload("transform").get("companions"):
             raise Denied(
                 f"Records of {dataset_id} were withdrawn, and the files beside its table may still show them.",
@@ -150,7 +153,44 @@ def tables_of(work: "Update", wal: "Wal", result: TransformResult, base: str | N
                 remedy="Withdraw whole versions of such a dataset.",
             )
         shown, released = release(world, entry, own[name], name, result, rules, room(scratch, "own"), work)
-    return Tables({**kept, name: shown}, precise, released, books, released.books, before, _withdrawn(entry, own, {name: shown}))
+    released = msgspec.structs.replace(released, warnings=(*result.warnings, *released.warnings))
+    return Tables({**kept, name: shown}, precise, released, books, released.books, before, _withdrawn(entry, own, {name: shown}), absence)
+
+
+def measured(world: World, target: Target, tables: Tables, base: str | None) -> Measured | None:
+    """How much the tables differ from those of the base; only rows are counted where nobody is to look at more. None: there is no base."""
+    if base is None:
+        return None
+    facts = read_facts(world.data, target.dataset_id, base)
+    rows: dict[str, Any] = {"before": _rows(facts["artifacts"]), "after": _rows(tables.artifacts)}
+    if (facts["transform_hash"], facts["updater_version"]) != (target.transform_hash, target.pipeline_version):
+        return Measured(**rows, other_rules=True)
+    limits = change_limits(target.entry)
+    old = {p: {**a, "from": f"processed/{target.dataset_id}/{base}/{p}"} for p, a in facts["artifacts"].items() if p.endswith(".parquet")}
+    pairs = [(old[p], a) for p, a in sorted(tables.artifacts.items()) if p in old and a["digest"] != old[p]["digest"]]
+    if any(a["from"].endswith(SEALED) for _, a in pairs) or (limits.cells is None and limits.deletions is None):
+        return Measured(**rows)
+    found = Measured(before=0, after=0)
+    with world.data.scratch() as scratch:
+        files = [open_table(world, target.dataset_id, a, scratch) for pair in pairs for a in pair]
+        job = TransformJob(
+            kind="measure",
+            dataset_id=target.dataset_id,
+            source_kind=target.entry.source.kind,
+            format=target.entry.source.format,
+            inputs=tuple(InputFile(source_id=f"table-{n}", path=str(f.absolute()), digest="") for n, f in enumerate(files)),
+            business_key=target.entry.business_key or tables.result.key,
+            artifact=target.artifact,
+        )
+        answer = world.merge(job, room(scratch, "measured"), None).change if pairs else UNSET
+        found = found if answer is UNSET else answer
+    gone = sum(a["rows"] or 0 for p, a in old.items() if p not in tables.artifacts)
+    absent = {"covered": tables.absence.covered, "absent": tables.absence.absent} if tables.absence is not None else {}
+    return msgspec.structs.replace(found, removed=found.removed + gone, **rows, **absent)
+
+
+def _rows(artifacts: Mapping[str, Any]) -> int:
+    return sum(a.get("rows") or 0 for a in artifacts.values())
 
 
 def base_table(world: World, target: Target, base: str | None) -> dict[str, Any] | None:

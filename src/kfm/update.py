@@ -514,7 +514,7 @@ class Update:
             "schema": msgspec.to_builtins(result.schema),
             "content_id": result.content_id,
             "bbox": result.bbox,
-            "warnings": list(result.warnings),
+            "warnings": [*captured.warnings, *result.warnings],
             "max_quarantined": target.entry.max_quarantined if target.max_quarantined is None else target.max_quarantined,
             "result": msgspec.to_builtins(result),
             "companions": companions,

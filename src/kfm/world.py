@@ -61,6 +61,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     partition: str = ""
     window: str = ""
     dry_run: bool = False
+    change: str = ""  # against the version before: `4,996 → 2,124 rows, −57 %`
+    warnings: tuple[str, ...] = ()  # oddities that are no reason to refuse anything
 
 
 def table_rows(rows: Mapping[str, int], partition: str) -> int:

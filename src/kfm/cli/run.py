@@ -11,7 +11,7 @@ from kfm.cli.call import Parser, emit, login
 from kfm.cli.terminal import progress, say, show, sign
 from kfm.clock import SystemClock
 from kfm.errors import KfmError, UsageError
-from kfm.inline import run_target
+from kfm.inline import promote_run, run_target
 from kfm.model.window import bounds, seconds, window
 from kfm.runfiles import read_run_file
 from kfm.targets import targets_of
@@ -30,7 +30,10 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--until", metavar="TIME", help="end of the window, RFC 3339, exclusive")
     parser.add_argument("--dry-run", action="store_true", help="do everything in a throw-away copy; change nothing")
     parser.add_argument("--force", action="store_true", help="run although nothing changed; gates still apply")
-    parser.add_argument("--reason", default="", help="why it is forced; recorded")
+    parser.add_argument(
+        "--accept-change", action="store_true", help="publish although so much changes at once; signed with this workspace's key"
+    )
+    parser.add_argument("--reason", default="", help="why it is forced or the change accepted; recorded")
     parser.add_argument("--wait", default="60s", metavar="60s", help="how long to wait for another run of the same dataset")
     parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="where bytes come from")
     parser.add_argument("--spec", type=Path, default=None, metavar="FILE", help="a governed run spec; its hash is recorded")
@@ -51,8 +54,9 @@ def main(args: Any) -> int:
     names = workspace.registered() if args.all else list(dict.fromkeys(args.dataset))
     if not names:
         raise UsageError("No dataset is named.", expected="DATASET… or --all", remedy="`kfm dataset list` shows what there is.")
-    if args.force and not args.reason:
-        raise UsageError("--force needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded.")
+    for flag, given in (("--force", args.force), ("--accept-change", getattr(args, "accept_change", False))):
+        if given and not args.reason:
+            raise UsageError(f"{flag} needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded.")
     win, wait = _window(args), float(seconds(args.wait))
     if not args.all:
         for name in names:
@@ -80,7 +84,10 @@ def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: floa
         try:
             with open_world(workspace, upstream=args.upstream, dry_run=name if args.dry_run else None, echo=shown) as world:
                 world.propose_only = getattr(args, "propose_only", False)
-                outcome = _noted(world, run_target(world, target, forced=args.force, reason=args.reason, wait_s=wait))
+                outcome = run_target(world, target, forced=args.force, reason=args.reason, wait_s=wait)
+                if outcome.exit_code == 7 and getattr(args, "accept_change", False):
+                    outcome = _accepted(world, outcome, args.reason, wait)
+                outcome = _noted(world, outcome)
         except KfmError as error:
             outcome = Outcome(
                 dataset_id=name, run_id="", state="FENCED" if error.exit_code == 5 else "FAILED", reason=error.happened,
@@ -94,6 +101,18 @@ def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: floa
     return found
 
 
+def _accepted(world: World, outcome: Outcome, reason: str, wait: float) -> Outcome:
+    """What became of a version that waited for nothing but a word on its change; any other goes on waiting."""
+    from kfm.proposal import accept  # a NOOP starts faster without it
+
+    rows = [row for _, row in world.store.read(lambda tx: tx.index.proposals_waiting())]
+    mine = (outcome.dataset_id, outcome.partition, outcome.window)
+    row = next((r for r in rows if (r.dataset_id, r.partition, r.win) == mine), None)
+    if row is None or not accept(world, row, login(), reason):
+        return outcome
+    return promote_run(world, row, wait)
+
+
 def _noted(world: World, outcome: Outcome) -> Outcome:
     """A new version with the columns that the quality gate found to be new; any other outcome as it is."""
     if outcome.state != "COMMITTED" or (outcome.generation or 0) < 2:
@@ -104,6 +123,7 @@ def _noted(world: World, outcome: Outcome) -> Outcome:
     return msgspec.structs.replace(outcome, names=f"new columns: {new}") if new else outcome
 
 
+_WARNINGS = 5  # shown by name
 _WORDS = {
     "COMMITTED": "new version",
     "NOOP": "unchanged",
@@ -121,7 +141,8 @@ def tell(outcome: Outcome, took: float, dry_run: bool = False) -> None:
     name = f"{outcome.dataset_id}{'/' + outcome.partition if outcome.partition else ''}"
     word = _WORDS.get(outcome.state, outcome.state.lower())
     if outcome.state == "COMMITTED":
-        detail = f"{(outcome.version_id or '')[:9]}…  generation {outcome.generation}  {outcome.rows:,} rows"
+        rows = outcome.change or f"{outcome.rows:,} rows"
+        detail = f"{(outcome.version_id or '')[:9]}…  generation {outcome.generation}  {rows}"
         if outcome.quarantined:
             detail += f", {outcome.quarantined:,} quarantined: kfm quarantine show {outcome.run_id}"
         detail += f", {outcome.names}" if outcome.names else ""
@@ -129,6 +150,10 @@ def tell(outcome: Outcome, took: float, dry_run: bool = False) -> None:
         detail = outcome.reason if outcome.reason != "unchanged" else outcome.names
     prefix = "dry run: " if dry_run else ""
     show(f"  {sign(outcome.state)} {name:<22} {prefix}{word:<12} {detail}  {took:.2f} s")
+    for warning in outcome.warnings[:_WARNINGS]:
+        say(f"      warning: {warning}")
+    if len(outcome.warnings) > _WARNINGS:
+        say(f"      and {len(outcome.warnings) - _WARNINGS} more warnings: kfm explain run {outcome.dataset_id}")
     for reason in outcome.reasons:
         print(f"      {reason['code']}: {reason['message']}")
         print(f"        {reason['remedy']}")

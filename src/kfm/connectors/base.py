@@ -4,8 +4,10 @@ import re
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from kfm.errors import Quarantined, StepFailed
+from kfm.model.change import Measured
 from kfm.model.dataset import Column, Location, Release
 
 __all__ = [
@@ -40,8 +42,11 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Everything a transform may depend on: the same job over the same bytes gives the same artifact, byte for byte."""
 
     # merge: inputs are the tables base and part; collect: a base or none, then many parts in their order; join: two or more tables, `on` columns they share; govern: one table, released
-    # by rule; twin: captured files, changed where nothing public may depend on them; acquire: no inputs, asks for them.
-    kind: Literal["transform", "merge", "collect", "join", "govern", "twin", "acquire", "discover", "catalogue", "recheck"] = "transform"
+    # by rule; twin: captured files, changed where nothing public may depend on them; acquire: no inputs, asks for them; measure: base and candidate
+    # of each table in turn.
+    kind: Literal["transform", "merge", "collect", "join", "govern", "twin", "acquire", "discover", "catalogue", "recheck", "measure"] = (
+        "transform"
+    )
     dataset_id: str
     source_kind: str = "http_file"  # which module of `kinds` reads the inputs, or asks for them
     options: dict[str, Any] = {}  # of that kind, as registered
@@ -123,6 +128,7 @@ class TransformResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     token: str | None = None  # acquire: the change token found
     unchanged: bool = False  # acquire: it is the one that was known, so nothing was asked for
     steps: tuple[dict[str, Any], ...] = ()  # govern: what was done, in public words: {step, discharges, ...settings}
+    change: Measured | UnsetType = UNSET  # measure: all of it; merge: what the absence of rows did
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["Duplicates", "KeyFile"]
+__all__ = ["Array", "Duplicates", "KeyFile", "buckets"]
 
 _BUCKET = 1 << 25  # bytes sorted at once
 _READ = 1 << 23  # bytes read at once; files are not mapped, their pages would count as ours
@@ -49,12 +49,12 @@ class KeyFile:
         """Compare the rows of `table` whose keys were seen twice; None when there are none."""
         self._file.close()
         size = self._path.stat().st_size // 8
-        twice = np.concatenate([_repeated(bucket) for bucket in _buckets(self._path, np.dtype(np.int64))])
+        twice = np.concatenate([_repeated(bucket) for bucket in buckets(self._path, np.dtype(np.int64))])
         if not len(twice):
             return None
         twice.sort()
         self._nominate(table, key, twice)
-        return _judge(_buckets(self._nominees, _ROW), size)
+        return _judge(buckets(self._nominees, _ROW), size)
 
     def _nominate(self, table: Path, key: tuple[str, ...], twice: Array) -> None:
         """Write (key digest, row digest, row number) of every row whose hash is in `twice`, which is sorted."""
@@ -100,9 +100,9 @@ def plain(array: "pa.Array") -> list[Any]:
     return list(array.to_pylist())
 
 
-def _buckets(path: Path, kind: "np.dtype[Any]") -> Iterator[Array]:
-    """Hashes, or rows with one, in groups that fit into memory; equal hashes fall into one group."""
-    count = path.stat().st_size // _BUCKET + 1
+def buckets(path: Path, kind: "np.dtype[Any]", of: int = 0) -> Iterator[Array]:
+    """Hashes, or rows with one, in groups that fit into memory; equal hashes fall into one group, whichever file `of` bytes they are in."""
+    count = (of or path.stat().st_size) // _BUCKET + 1
     for bucket in range(count):
         pieces = (piece[(piece["hash"] if kind.names else piece) % count == bucket] for piece in _pieces(path, kind))
         yield np.concatenate([np.empty(0, kind), *pieces])

@@ -88,6 +88,10 @@ def perform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]]
         from kfm.connectors.govern import govern
 
         return govern(job, scratch)
+    if job.kind == "measure":
+        from kfm.connectors.measure import measure
+
+        return measure(job, scratch)
     if job.kind == "twin":
         from kfm.connectors.twin import twin
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry
 
 __all__ = ["Evidence", "Gate", "Reason", "Verdict", "denied", "judge_all"]
@@ -48,6 +49,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     bbox: tuple[float, ...] | None = None
     interval: tuple[str, ...] | None = None
     before: dict[str, Any] | None = None  # facts of the version that is official now
+    change: Measured | None = None  # against the version it was assembled on; None: there is none
     obligations: tuple[str, ...] = ()  # of the dataset and everything it is made from
     discharged: tuple[str, ...] = ()
     other_release: tuple[str, ...] = ()  # tables released by other rules than the registry has now

@@ -4,8 +4,12 @@ import datetime as dt
 from typing import Any
 
 from kfm.gates.base import Evidence, Reason, Verdict
+from kfm.model.change import FEW, told
+from kfm.model.dataset import change_limits
 
-__all__ = ["quality", "rows_of"]
+__all__ = ["CHANGE", "quality", "rows_of"]
+
+CHANGE = ("quality.rows_fell", "quality.rows_replaced", "quality.rows_deleted")  # what an operator may accept where nobody has to approve
 
 _NAMED = 12  # columns in a note
 
@@ -19,7 +23,7 @@ def quality(e: Evidence) -> Verdict:
     """Beyond a threshold the answer is no; beyond an expected change a person must look."""
     if e.entry is None:
         return Verdict(gate="quality")
-    reasons, review = [*_counts(e), *_nulls(e), *_extent(e), *_geometry(e)], _drift(e)
+    reasons, review = [*_counts(e), *_nulls(e), *_extent(e), *_geometry(e)], [*_drift(e), *_changed(e)]
     before = "" if e.before is None else f", {_change(rows_of(e.before), e.rows)} against the last version"
     return Verdict(gate="quality", reasons=tuple(reasons), review=tuple(review), note=f"{e.rows:,} rows{before}{_added(e)}")
 
@@ -103,6 +107,41 @@ def _added(e: Evidence) -> str:
     new = [c["name"] for c in e.schema if c["name"] not in known] if known else []
     more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
     return f"; new columns: {', '.join(new[:_NAMED])}{more}" if new else ""
+
+
+def _changed(e: Evidence) -> list[Reason]:
+    """Whether so much changes at once that half a file, a thin answer or another table may have come instead of the next one."""
+    assert e.entry is not None
+    change, limits, name = e.change, change_limits(e.entry), e.entry.dataset_id
+    if change is None or change.other_rules or not change.before:
+        return []
+    take = "`kfm approve N`" if e.entry.approvals else f"`kfm run {name} --accept-change --reason …`"
+    remedy = f"`kfm diff {name} proposal/N` shows it; {take} takes it, `kfm reject N` does not."
+    found = []
+
+    def over(count: int, of: int, limit: float | None) -> bool:
+        return limit is not None and count > FEW and of > 0 and count / of > limit
+
+    if over(change.fall, change.before, limits.rows):
+        found.append(("rows_fell", f"{told(change)}: more than the {limits.rows:.0%} fewer rows that pass alone."))
+    if over(change.changed, change.before, limits.cells):
+        found.append(
+            (
+                "rows_replaced",
+                f"{change.changed:,} of {change.before:,} rows hold other values, more than the {limits.cells:.0%} that pass alone.",
+            )
+        )
+    if over(change.gone, change.before, limits.deletions) and not found:
+        found.append(
+            (
+                "rows_deleted",
+                f"{change.gone:,} of {change.before:,} rows would be deleted, more than the {limits.deletions:.0%} that pass alone.",
+            )
+        )
+    elif over(change.absent, change.covered, limits.deletions):
+        message = f"{change.absent:,} of the {change.covered:,} rows in the time upstream answered for are missing in its answer and would be deleted."
+        found.append(("rows_deleted", message))
+    return [Reason(code=f"quality.{code}", message=message, remedy=remedy) for code, message in found]
 
 
 def _drift(e: Evidence) -> list[Reason]:

@@ -101,7 +101,9 @@ where dataset_id = :dataset_id and packed = 0 and timestamp < :before order by r
 -- name: noop_mark
 update noop set packed = 1 where run_id = :run_id
 -- name: proposal_put
-insert into proposal (number, run_id) values (:number, :run_id) on conflict do nothing
+insert into proposal (number, run_id) values (:number, :run_id) on conflict (number) do update set run_id = excluded.run_id
+-- name: proposal_hand_on
+update proposal set run_id = :new where run_id = :old
 -- name: proposal_new
 insert into proposal (number, run_id) select coalesce(max(number), 0) + 1, :run_id from proposal where true on conflict (run_id) do nothing
 -- name: proposal_number

@@ -331,7 +331,12 @@ class IndexView(View):
         self._do("proposal_new", run_id=run_id)
         return int(self.proposal_number(run_id) or 0)
 
+    def hand_on_proposal(self, old: str, new: str) -> None:
+        """The number of one run's proposal goes to another run, which takes its place."""
+        self._do("proposal_hand_on", old=old, new=new)
+
     def put_proposal(self, number: int, run_id: str) -> None:
+        """The number a run's proposal has in the evidence; of several runs that had it in turn the last one keeps it."""
         self._do("proposal_put", number=number, run_id=run_id)
 
     def proposal_number(self, run_id: str) -> int | None:

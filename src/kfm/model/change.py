@@ -1,0 +1,50 @@
+"""How much one version differs from the one before it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+__all__ = ["FEW", "Measured", "change_told", "told"]
+
+FEW = 10  # so many rows may change in any table before a share of them means anything
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Rows of the official version and of the candidate, counted."""
+
+    before: int
+    after: int
+    added: int = 0
+    changed: int = 0  # rows that hold other values
+    removed: int = 0  # rows that are not there any more
+    deleted: int = 0  # rows that stay and are marked as deleted upstream now
+    covered: int = 0  # rows inside the time that upstream says it answered for, where it deletes by absence; 0: it does not
+    absent: int = 0  # of those, the ones that are gone for want of an answer
+    other_rules: bool = False  # the registry or the updater changed in between, so that differences are not upstream's alone
+
+    @property
+    def gone(self) -> int:
+        """Rows that would be removed or marked as deleted."""
+        return self.removed + self.deleted
+
+    @property
+    def fall(self) -> int:
+        """By how many rows the table shrinks."""
+        return max(0, self.before - self.after)
+
+
+def told(change: Measured) -> str:
+    """`4,996 → 2,124 rows, −57 %`, and what became of the others."""
+    if not change.before:
+        return f"{change.after:,} rows"
+    share = 100 * (change.after - change.before) / change.before
+    by = f", {'+' if share > 0 else '−'}{abs(share):.{0 if abs(share) >= 10 else 1}f} %" if change.after != change.before else ""
+    parts = ((change.added, "added"), (change.changed, "changed"), (change.removed, "removed"), (change.deleted, "marked as deleted"))
+    rest = "".join(f", {n:,} {word}" for n, word in parts if n)
+    return f"{change.before:,} → {change.after:,} rows{by}{rest}"
+
+
+def change_told(judged: Mapping[str, Any]) -> str:
+    """The change as the journal of a run holds it, in words; empty where there was nothing to compare with."""
+    return told(msgspec.convert(judged["change"], Measured)) if judged.get("change") else ""

@@ -1,0 +1,159 @@
+"""So much changes at once that something may be wrong: the version waits for a person, with the numbers and the command."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.hostile import Stand, answer
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Iterator[Stand]:
+    with Stand(tmp_path) as found:
+        yield found
+
+
+def csv(rows: Any, **changed: int) -> bytes:
+    return answer("id,value\n" + "".join(f"{i},{changed.get(f'r{i}', i * 10)}\n" for i in rows))
+
+
+def waits(stand: Stand, name: str, *words: str) -> dict[str, Any]:
+    """Run it and see the version wait; what is official stays, and the numbers and the command are told."""
+    before = stand.official()
+    outcome = stand.run(name)
+    assert (outcome["state"], outcome["exit_code"]) == ("PROPOSED", 7), outcome
+    assert stand.official() == before
+    told = f"{outcome['reason']} {outcome['remedy']}"
+    assert all(word in told for word in words), told
+    return outcome
+
+
+def test_half_the_rows_wait_with_the_numbers_and_the_command(stand: Stand) -> None:
+    stand.register("feed", {"format": "csv"}, business_key=["id"])
+    stand.publish("feed", csv(range(1000)))
+    stand.speaker.says["/feed"] = csv(range(531))
+    outcome = waits(stand, "feed", "1,000 → 531 rows, −47 %", "--accept-change")
+    assert outcome["change"].startswith("1,000 → 531 rows, −47 %, 469 removed")
+    status = stand("status", "feed", "--json").json["datasets"][0]
+    assert status["state"] == "proposed"
+    again = stand.run("feed")
+    assert (again["state"], again["exit_code"]) == ("NOOP", 7)
+
+
+def test_the_operators_word_suffices_where_nobody_has_to_approve(stand: Stand) -> None:
+    stand.register("feed", {"format": "csv"}, business_key=["id"])
+    stand.publish("feed", csv(range(100)))
+    stand.speaker.says["/feed"] = csv(range(50))
+    outcome = waits(stand, "feed")
+    assert stand("run", "feed", "--accept-change").code == 2, "it wants a reason"
+    said = stand("run", "feed", "--accept-change", "--reason", "half were sold", "--json")
+    made = said.json["runs"][-1]
+    assert (said.code, made["state"], made["generation"]) == (0, "COMMITTED", 2), made
+    signed = list((stand.ws / "data/work/feed/proposals" / outcome["run_id"] / "acceptances").iterdir())
+    assert len(signed) == 1 and json.loads(signed[0].read_bytes())["signatures"]
+    assert stand("verify", "feed").code == 0
+
+
+def test_it_does_not_suffice_where_people_must_approve(stand: Stand) -> None:
+    stand.register("feed", {"format": "csv"}, business_key=["id"])
+    stand.publish("feed", csv(range(100)))
+    stand.register("feed", {"format": "csv"}, business_key=["id"], approvals=1)
+    stand.speaker.says["/feed"] = csv(range(50))
+    assert stand("run", "feed", "--accept-change", "--reason", "because").code == 7
+    assert stand("status", "feed", "--json").json["datasets"][0]["generation"] == 1
+
+
+def test_an_acceptance_of_other_bytes_does_not_count(stand: Stand) -> None:
+    stand.register("feed", {"format": "csv"}, business_key=["id"])
+    stand.publish("feed", csv(range(100)))
+    stand.speaker.says["/feed"] = csv(range(50))
+    first = waits(stand, "feed")
+    folder = stand.ws / "data/work/feed/proposals"
+    stand.speaker.says["/feed"] = csv(range(40))
+    second = waits(stand, "feed")
+    assert (second["proposal"], second["run_id"]) == (first["proposal"], second["run_id"])
+    stand.speaker.says["/feed"] = csv(range(50))
+    third = waits(stand, "feed")
+    assert stand("run", "feed", "--accept-change", "--reason", "right").code == 0
+    kept = next((folder / third["run_id"] / "acceptances").iterdir()).read_bytes()
+    stand.speaker.says["/feed"] = csv(range(20))
+    fourth = waits(stand, "feed")
+    (folder / fourth["run_id"] / "acceptances").mkdir()
+    (folder / fourth["run_id"] / "acceptances" / "planted.json").write_bytes(kept)
+    assert stand("promote", str(fourth["proposal"])).code == 3
+    assert stand("status", "feed", "--json").json["datasets"][0]["generation"] == 2
+
+
+def test_a_newer_capture_with_the_same_change_keeps_the_place(stand: Stand) -> None:
+    stand.register("feed", {"format": "csv"}, business_key=["id"])
+    stand.publish("feed", csv(range(100)))
+    stand.speaker.says["/feed"] = csv(range(50))
+    first = waits(stand, "feed")
+    stand.speaker.says["/feed"] = csv(range(51))
+    second = waits(stand, "feed", "100 → 51 rows")
+    assert second["proposal"] == first["proposal"]
+    waiting = stand("review", "--json").json["proposals"]
+    assert [(p["proposal"], p["version_id"]) for p in waiting] == [(first["proposal"], second["version_id"])]
+
+
+def test_most_rows_with_other_values_wait(stand: Stand) -> None:
+    stand.register("feed", {"format": "csv"}, business_key=["id"])
+    stand.publish("feed", csv(range(100)))
+    stand.speaker.says["/feed"] = csv(range(100), **{f"r{i}": -i for i in range(1, 60)})
+    waits(stand, "feed", "59 of 100 rows hold other values")
+
+
+def test_other_keys_in_the_place_of_the_old_ones_wait(stand: Stand) -> None:
+    stand.register("feed", {"format": "csv"}, business_key=["id"])
+    stand.publish("feed", csv(range(100)))
+    stand.speaker.says["/feed"] = csv(range(30, 130))
+    waits(stand, "feed", "30 of 100 rows would be deleted")
+
+
+def test_a_table_without_a_key_is_guarded_too(stand: Stand) -> None:
+    stand.register("feed", {"format": "csv"})
+    stand.publish("feed", csv(range(100)))
+    stand.speaker.says["/feed"] = csv(range(100), **{f"r{i}": -i for i in range(1, 60)})
+    waits(stand, "feed", "59 of 100 rows hold other values")
+    stand.speaker.says["/feed"] = csv(range(70))
+    waits(stand, "feed", "100 → 70 rows, −30 %")
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "more"),
+    [
+        pytest.param(range(100), range(85), {}, id="a few"),
+        pytest.param(range(12), range(2), {}, id="ten rows or fewer"),
+        pytest.param(range(100), range(5), {"cadence": "real-time", "interval": "1m"}, id="of now alone"),
+        pytest.param(range(100), range(5), {"change": {"rows": None, "deletions": None}}, id="as registered"),
+        pytest.param(range(100), range(300), {}, id="growth"),
+    ],
+)
+def test_what_may_change_is_published_and_told(stand: Stand, first: range, then: range, more: dict[str, Any]) -> None:
+    stand.register("feed", {"format": "csv"}, business_key=["id"], **more)
+    stand.publish("feed", csv(first))
+    stand.speaker.says["/feed"] = csv(then)
+    outcome = stand.publish("feed")
+    assert outcome["change"].startswith(f"{len(first)} → {len(then)} rows, ")
+    assert f"{len(first)} → {len(then)} rows" in stand("run", "feed", "--force", "--reason", "again").out or outcome["generation"] == 2
+
+
+def test_a_change_of_the_registry_does_not_count(stand: Stand) -> None:
+    stand.register("feed", {"format": "csv"}, business_key=["id"])
+    stand.publish("feed", csv(range(100)))
+    stand.register(
+        "feed", {"format": "csv"}, business_key=["id"], schema=[{"name": "id", "type": "integer"}, {"name": "value", "type": "string"}]
+    )
+    outcome = stand.run("feed")
+    assert "quality.rows_replaced" not in str(outcome), outcome
+
+
+def test_the_old_key_is_read_as_the_share_of_rows(stand: Stand) -> None:
+    stand.register("feed", {"format": "csv"}, business_key=["id"], quality={"max_row_change": 0.6})
+    stand.publish("feed", csv(range(100)))
+    stand.speaker.says["/feed"] = csv(range(45))
+    outcome = waits(stand, "feed", "55 of 100 rows would be deleted")
+    assert "fewer rows that pass alone" not in outcome["reason"]
