@@ -127,7 +127,7 @@ def test_json_records_that_cannot_be_used_are_set_aside_each_under_its_rule(stan
 
 
 def test_a_member_that_is_there_twice_is_found_however_far_down(stand: Stand) -> None:
-    """A long document is not read twice to look for it: an odd count, or the first records, give it away."""
+    """A long document is not read twice to look for it: the members of each block are counted."""
     many = [b'{"id": %d, "name": "n", "value": 1.5}' % i for i in range(120_000)]  # more than one block
     name = given(stand, "long_one", b"[" + b",".join(many) + b"]", {"format": "json"}, business_key=["id"], schema=COLUMNS)
     late = [*many[:-3], b'{"id": 119997, "name": "n", "name": "m", "value": 1.5}', *many[-2:]]

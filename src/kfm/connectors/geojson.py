@@ -9,13 +9,14 @@ import msgspec
 
 from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.geometry import Geometry, Problem
-from kfm.connectors.records import Records, Slab, named_twice, refuse_depth
+from kfm.connectors.records import Decoder, Records, Slab, Twice, count_members, decode_once, refuse_depth
 from kfm.connectors.rows import Batch, Loose, Row, batch_of
 from kfm.connectors.text import utf8_blocks
 
-__all__ = ["FEATURE_ID", "GEOMETRY", "GeoJsonReader", "JsonReader"]
+__all__ = ["FEATURE_ID", "GEOMETRY", "GeoJsonReader", "JsonReader", "duplicate"]
 
 FEATURE_ID, GEOMETRY = "feature_id", "geometry"
+_MISSES = 8  # blocks in which a record lacks a member, until none is expected to be whole
 _WGS84 = ("CRS84", "EPSG:4326", "EPSG::4326", "CRS84H")
 
 
@@ -37,7 +38,7 @@ class JsonReader:
     def loose(self) -> Iterator[list[Loose]]:
         """Records as dicts."""
         records, line = self._open(), 1
-        for slab in records.split(_decode_dicts):
+        for slab in records.split(_DICTS):
             rows = self._loosen(records, slab, line)
             yield rows
             line += len(rows)
@@ -53,13 +54,13 @@ class JsonReader:
             return text.decode("utf-8", "replace")
 
         try:
-            item = msgspec.json.decode(text)
+            item = decode_once(text)
         except RecursionError:
             refuse_depth(self.source_id)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Loose(line, raw, None, self._misread(records, text, str(error)))
-        if (name := named_twice(text)) is not None:
-            return Loose(line, raw, None, ("json.duplicate", f"the member {name[:80]!r} is there twice"))
+        except Twice as twice:
+            return Loose(line, raw, None, duplicate(twice))
         return self._row(item, line, raw)
 
     def _misread(self, records: Records, text: bytes, why: str) -> Problem:
@@ -90,9 +91,8 @@ class JsonReader:
     def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:
         """Records as columns; a block that does not decode into the known columns is read loosely."""
         shape, getters = _struct_of(names)
-        decode = msgspec.json.Decoder(list[shape]).decode  # type: ignore[valid-type]
         records, line = self._open(), 1
-        for slab in records.split(decode):
+        for slab in records.split(_whole_first(_struct_of(names, whole=True)[0], shape, lambda items: len(items) * len(names))):
             if slab.items is not None:
                 columns = {name: list(map(get, slab.items)) for name, get in getters.items()}
                 batch = self._batch(slab, columns, len(slab.items), line)
@@ -131,7 +131,7 @@ class GeoJsonReader(JsonReader):
             )
         if crs == b"null":
             return
-        value = msgspec.json.decode(crs)
+        value = records.member("crs")
         held = value.get("properties") if isinstance(value, dict) else None
         name = str(held.get("name", "")) if isinstance(held, dict) else ""
         if not name.upper().endswith(_WGS84):
@@ -165,12 +165,17 @@ class GeoJsonReader(JsonReader):
 
     def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:
         """Features as columns; ids and geometry that the schema does not name are left out with a warning."""
-        shape, getters = _struct_of(tuple(n for n in names if n not in (FEATURE_ID, self._geometry)))
-        feature = _feature_of(shape)
-        decode = msgspec.json.Decoder(list[feature]).decode  # type: ignore[valid-type]
+        properties = tuple(n for n in names if n not in (FEATURE_ID, self._geometry))
+        shape, getters = _struct_of(properties)
+        whole = _feature_of(_struct_of(properties, whole=True)[0], whole=True)
+        width = len(properties) + 6  # type, id, properties, geometry and its type and coordinates
+
+        def members(features: list[Any]) -> int:
+            return len(features) * width - [f.id for f in features].count(None)
+
         ignored = frozenset((FEATURE_ID, self._geometry))
         records, line, empty = self._open(), 1, shape()
-        for slab in records.split(decode):
+        for slab in records.split(_whole_first(whole, _feature_of(shape), members)):
             if slab.items is not None:
                 rows = [f.properties or empty for f in slab.items]
                 columns: dict[str, list[Any]] = {name: list(map(get, rows)) for name, get in getters.items()}
@@ -190,29 +195,50 @@ class GeoJsonReader(JsonReader):
                 self.warnings.add(f"{name} of the features in {self.source_id} is not in the schema and is left out.")
 
 
-def _decode_dicts(data: bytes) -> list[Any]:
-    return msgspec.json.decode(data, type=list[dict[str, Any]])
+def duplicate(twice: Twice) -> Problem:
+    """The row rule for a record in which a member is there twice."""
+    return "json.duplicate", f"the member {str(twice)[:80]!r} is there twice"
+
+
+_DICTS = Decoder(msgspec.json.Decoder(list[dict[str, Any]]).decode, count_members)
+
+
+def _whole_first(whole: Any, shape: Any, members: Callable[[list[Any]], int]) -> Decoder:
+    """Decodes into `whole`, which lacks no member, so that their number is known; into `shape` where a record does lack one."""
+    strict, lenient = msgspec.json.Decoder(list[whole]).decode, msgspec.json.Decoder(list[shape]).decode
+    misses = 0
+
+    def decode(data: bytes) -> list[Any]:
+        nonlocal misses
+        if misses < _MISSES:
+            try:
+                return strict(data)
+            except msgspec.ValidationError:
+                misses += 1
+        return lenient(data)
+
+    return Decoder(decode, lambda items: members(items) if items and type(items[0]) is whole else 0)
 
 
 def _text_of(slab: Slab, index: int) -> Callable[[], str]:
     return lambda: slab.text(index).decode("utf-8", "replace")
 
 
-def _struct_of(names: tuple[str, ...]) -> tuple[Any, dict[str, Callable[[Any], Any]]]:
-    """A struct with one field per column, whatever characters the name holds; a name it does not know fails the block."""
+def _struct_of(names: tuple[str, ...], *, whole: bool = False) -> tuple[Any, dict[str, Callable[[Any], Any]]]:
+    """A struct with one field per column, whatever characters the name holds; a name it does not know fails the block.
+
+    `whole`: so does a field that is not there.
+    """
     fields = {f"f{i}": name for i, name in enumerate(names)}
-    shape = msgspec.defstruct("Record", [(f, Any, None) for f in fields], rename=fields, forbid_unknown_fields=True, gc=False)
+    typed: list[Any] = [(f, Any) if whole else (f, Any, None) for f in fields]
+    shape = msgspec.defstruct("Record", typed, rename=fields, forbid_unknown_fields=True, gc=False)
     return shape, {name: attrgetter(f) for f, name in fields.items()}
 
 
-def _feature_of(shape: Any) -> Any:
-    return msgspec.defstruct(
-        "Feature",
-        [
-            ("type", Literal["Feature"]),
-            ("id", str | int | float | None, None),
-            ("properties", shape | None, None),
-            ("geometry", Geometry | None, None),
-        ],
-        gc=False,
-    )
+def _feature_of(shape: Any, *, whole: bool = False) -> Any:
+    """A feature; `whole`: one with properties and a geometry."""
+    rest: list[Any] = [("properties", shape | None, None), ("geometry", Geometry | None, None)]
+    if whole:
+        rest = [("properties", shape), ("geometry", Geometry)]
+    id_ = ("id", str | int | float | None, None)
+    return msgspec.defstruct("Feature", [("type", Literal["Feature"]), id_, *rest], kw_only=True, gc=False)

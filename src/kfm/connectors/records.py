@@ -2,11 +2,14 @@
 
 A block is first cut where a record seems to end; that the cut is right is proven by the block decoding as a JSON array. Only when it
 does not is the text scanned exactly, so `},{` inside a string or a nested array costs time but never a wrong record.
+
+A member that a record has twice leaves no trace once it is decoded. Every block is therefore counted: as many names as stand before a
+colon in its text must be found in what was decoded of it, else each of its records is looked at on its own.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
@@ -16,7 +19,7 @@ import numpy as np
 
 from kfm.connectors.base import MOST_COLUMNS, Refused
 
-__all__ = ["Records", "Slab", "named_twice", "refuse_depth"]
+__all__ = ["Decoder", "Records", "Slab", "Twice", "count_members", "decode_once", "named_twice", "refuse_depth", "twice_around"]
 
 _BOUNDARY = re.compile(rb"\}(\s*,\s*)\{")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
@@ -26,13 +29,19 @@ _BLANK = re.compile(rb"[ \t\r\n]*")
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _MAX_DEPTH = 1000
 _TOP = ("", "")  # the path ".": every top-level value is a record
-_PROBE = 1 << 16  # bytes
 _LARGE = b'"(too large to be kept)"'
 _KEEP = 1 << 20  # members beside the records are validated and kept up to this size
 
 _DEPTH = np.zeros(256, np.int8)
 _DEPTH[[ord("{"), ord("[")]] = 1
 _DEPTH[[ord("}"), ord("]")]] = -1
+
+
+class Decoder(NamedTuple):
+    """How the text of a JSON array becomes a list of items, and how many members these stand for: all of them, or fewer."""
+
+    decode: Callable[[bytes], list[Any]]  # raises what msgspec raises
+    members: Callable[[list[Any]], int]
 
 
 class Slab(NamedTuple):
@@ -53,12 +62,19 @@ class Records:
     def __init__(self, blocks: Iterator[bytes], source_id: str, path: tuple[str, ...] | None, *, only: str | None = None) -> None:
         self._blocks, self._source, self._path, self._only = blocks, source_id, path, only
         self._buf, self._pos, self._base, self._eof = b"", 0, 0, False
-        self._guessing, self._begun = True, False
+        self._guessing = True
         self._found = self._empty = False
         self.members: dict[str, bytes] = {}  # members beside the records, as text; large ones are not kept, but seen
 
-    def split(self, decode: Callable[[bytes], list[Any]]) -> Iterator[Slab]:
-        """Slabs in source order; `decode` turns the text of a JSON array into a list and raises what msgspec raises."""
+    def member(self, name: str) -> Any:
+        """A member beside the records, decoded; None when there is none."""
+        try:
+            return decode_once(self.members.get(name, b"null"))
+        except Twice as twice:
+            self._fail(f"in {name[:80]!r} the member {str(twice)[:80]!r} is there twice")
+
+    def split(self, decode: Decoder) -> Iterator[Slab]:
+        """Slabs in source order."""
         head = self._peek()
         if head == b"[":
             if self._path not in (None, _TOP):
@@ -109,7 +125,7 @@ class Records:
         self._pos += 1
         return got
 
-    def _object(self, path: tuple[str, ...] | None, decode: Callable[[bytes], list[Any]]) -> Iterator[Slab]:
+    def _object(self, path: tuple[str, ...] | None, decode: Decoder) -> Iterator[Slab]:
         self._expect(b"{")
         if self._peek() == b"}":
             self._pos += 1
@@ -231,7 +247,7 @@ class Records:
 
     # -- the records
 
-    def _array(self, decode: Callable[[bytes], list[Any]]) -> Iterator[Slab]:
+    def _array(self, decode: Decoder) -> Iterator[Slab]:
         self._expect(b"[")
         if self._peek() == b"]":
             self._pos += 1
@@ -274,23 +290,14 @@ class Records:
                 return 0
             window *= 8
 
-    def _try(self, decode: Callable[[bytes], list[Any]], data: bytes) -> list[Any] | None:
+    def _try(self, decode: Decoder, data: bytes) -> list[Any] | None:
         try:
-            items = decode(b"[" + data + b"]")
+            items = decode.decode(b"[" + data + b"]")
+            return items if _is_plain(data, lambda: decode.members(items)) else None
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return None
-        # Looking for members that are there twice takes longer than decoding does. One record with such a member makes their count
-        # uneven, and an exporter that repeats one does so from the first record on: in a long block only that is looked at.
-        looked = data
-        if len(data) > _PROBE and data.count(b'":') % max(1, len(items)) == 0:
-            first = _BOUNDARY.search(data, _PROBE)
-            looked = b"" if self._begun else data[: first.start() + 1] if first else data
-        if looked and named_twice(b"[" + looked + b"]") is not None:
-            return None
-        self._begun = True
-        return items
 
-    def _exact(self, decode: Callable[[bytes], list[Any]], data: bytes, commas: "np.ndarray[Any, Any]") -> Slab:
+    def _exact(self, decode: Decoder, data: bytes, commas: "np.ndarray[Any, Any]") -> Slab:
         items = self._try(decode, data)
         if items is not None:
             return Slab(items, [], data)
@@ -310,7 +317,7 @@ class Records:
         except (msgspec.DecodeError, RecursionError):
             return False
 
-    def _lines(self, decode: Callable[[bytes], list[Any]]) -> Iterator[Slab]:
+    def _lines(self, decode: Decoder) -> Iterator[Slab]:
         while True:
             end = self._buf.rfind(b"\n", self._pos) + 1 if not self._eof else len(self._buf)
             if end <= self._pos:
@@ -378,25 +385,73 @@ def refuse_depth(source_id: str) -> NoReturn:
     )
 
 
+class Twice(Exception):
+    """A member that is there twice; which of them is meant nobody can know."""
+
+
+def decode_once(text: bytes) -> Any:
+    """A JSON value in which no object has a member twice. Raises `Twice` with the name of one, and what msgspec raises."""
+    value = msgspec.json.decode(text)
+    if not _is_plain(text, lambda: count_members(value)) and (name := named_twice(text)) is not None:
+        raise Twice(name)
+    return value
+
+
+def count_members(value: Any) -> int:
+    """How many members the objects in a decoded value have; some that stand behind a number in a list may be left out."""
+    count, waiting = 0, [value] if isinstance(value, dict | list) else []
+    while waiting:
+        held = waiting.pop()
+        if type(held) is dict:
+            count += len(held)
+            waiting += [v for v in held.values() if type(v) is dict or type(v) is list]
+        elif held and (type(held[0]) is dict or type(held[0]) is list):  # else the numbers of a position
+            waiting += [v for v in held if type(v) is dict or type(v) is list]
+    return count
+
+
+def _is_plain(text: bytes, members: Callable[[], int]) -> bool:
+    """Whether no object in `text` has a member twice, given how many members were decoded of it, or fewer.
+
+    A name stands before a colon with a quote or a blank between them: there are at most as many as such colons, and at least as many as
+    were decoded. Where both agree there is nothing left to be twice. Colons in strings make the first number larger, members that
+    nobody wanted the second smaller; then both are counted exactly.
+    """
+    chars = np.frombuffer(text, np.uint8)
+    colons = np.flatnonzero(chars == ord(":"))
+    most = int(np.count_nonzero(chars[colons - 1] <= ord('"')))
+    if not most or most <= members():
+        return True
+    least = count_members(msgspec.json.decode(b"[" + text + b"]"))
+    return most <= least or _names(text) <= least
+
+
 def named_twice(text: bytes) -> str | None:
-    """A name that an object in this JSON gives to two of its members; which of them is meant nobody can know."""
+    """A name that an object in this JSON gives to two of its members."""
     try:
         json.loads(text, object_pairs_hook=_once)
-    except _Twice as twice:
+    except Twice as twice:
         return str(twice)
     except (ValueError, RecursionError):  # not for us to say
         pass
     return None
 
 
-class _Twice(Exception):
-    """A member that is there twice."""
+def twice_around(text: bytes, items: Iterable[bytes]) -> str | None:
+    """The same for a document without some of its values, which follow each other in it and are looked at on their own."""
+    parts, at = [], 0
+    for item in items:
+        here = text.find(item, at)
+        if here >= 0:
+            parts.append(text[at:here])
+            at = here + len(item)
+    return named_twice(b"0".join([*parts, text[at:]]))
 
 
 def _once(pairs: list[tuple[str, Any]]) -> None:
     names = {name for name, _ in pairs}
     if len(names) < len(pairs):
-        raise _Twice(next(name for i, (name, _) in enumerate(pairs) if name in {n for n, _ in pairs[:i]}))
+        raise Twice(next(name for i, (name, _) in enumerate(pairs) if name in {n for n, _ in pairs[:i]}))
 
 
 def _skip_comma(buf: bytes, at: int) -> int:
@@ -407,15 +462,26 @@ def _skip_comma(buf: bytes, at: int) -> int:
 
 def _structure(text: bytes) -> tuple["np.ndarray[Any, Any]", int]:
     """Positions of the commas between records, and of the bracket that closes their array (-1 when it is further on)."""
-    plain = _ESCAPE.sub(b"__", text) if b"\\" in text else text
-    chars = np.frombuffer(plain, np.uint8)
-    outside = np.cumsum(chars == ord('"'), dtype=np.uint8) & 1 == 0  # wraps at 256, which keeps the parity
+    chars, outside = _outside_strings(text)
     depth = np.cumsum(_DEPTH[chars] * outside, dtype=np.int32)
     closed = np.flatnonzero(depth < 0)
     close = int(closed[0]) if len(closed) else -1
     limit = close if close >= 0 else len(chars)
     commas = np.flatnonzero((chars[:limit] == ord(",")) & (depth[:limit] == 0) & outside[:limit])
     return commas, close
+
+
+def _names(text: bytes) -> int:
+    """How many members are named, each as often as it is."""
+    chars, outside = _outside_strings(text)
+    return int(np.count_nonzero((chars == ord(":")) & outside))
+
+
+def _outside_strings(text: bytes) -> tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]:
+    """The characters, and which of them stand in no string."""
+    plain = _ESCAPE.sub(b"__", text) if b"\\" in text else text
+    chars = np.frombuffer(plain, np.uint8)
+    return chars, np.cumsum(chars == ord('"'), dtype=np.uint8) & 1 == 0  # wraps at 256, which keeps the parity
 
 
 def _deepest(text: bytes) -> int:

@@ -26,7 +26,7 @@ from kfm.connectors.base import Books, InputFile, Refused, TransformJob, Transfo
 from kfm.connectors.geojson import FEATURE_ID, GEOMETRY
 from kfm.connectors.geometry import encode
 from kfm.connectors.govern import Where, folded, representative, touching
-from kfm.connectors.records import Records
+from kfm.connectors.records import Decoder, Records, Twice, count_members, decode_once
 from kfm.connectors.tabular import _delimiter
 from kfm.connectors.text import text_blocks, utf8_blocks
 from kfm.connectors.values import cells_kind, cells_text, moment, type_cells, type_values, value_kinds
@@ -398,7 +398,7 @@ def _read_json(job: TransformJob, source: InputFile) -> _File:
     blocks = utf8_blocks(source, job.format, job.encoding)
     document = Records(blocks, source.source_id, path, only="features" if job.format == "geojson" else None)
     records: list[Any] = []
-    for slab in document.split(msgspec.json.Decoder(list[Any]).decode):
+    for slab in document.split(Decoder(msgspec.json.Decoder(list[Any]).decode, count_members)):
         records += slab.items if slab.items is not None else map(_parsed, slab.texts)
     shape = next((c.name for c in job.schema if c.type == "geometry"), GEOMETRY) if job.format == "geojson" else None
     records = [_flat(r, shape) for r in records]
@@ -421,8 +421,8 @@ def _read_json(job: TransformJob, source: InputFile) -> _File:
 
 def _parsed(text: bytes) -> Any:
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return decode_once(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Twice):
         return msgspec.Raw(text)
 
 

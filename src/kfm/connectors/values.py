@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kfm.connectors.geometry import Problem
+from kfm.connectors.records import Twice, decode_once
 from kfm.model.dataset import Column
 
 __all__ = [
@@ -234,9 +235,11 @@ def _json(value: Any) -> str:
 
 def _json_cell(cell: str) -> str:
     try:
-        return _json(msgspec.json.decode(cell))
+        return _json(decode_once(cell.encode()))
     except (msgspec.DecodeError, RecursionError):
         raise _Misfit(f"expected JSON, got {_shown(cell)}") from None
+    except Twice as twice:
+        raise _Misfit(f"the member {_shown(str(twice))} is there twice", "json.duplicate") from None
 
 
 _CONVERT: dict[str, Callable[[Any], Any]] = {

@@ -14,8 +14,10 @@ import shapely
 
 from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.crs import Bounds, ToWgs84, to_wgs84
+from kfm.connectors.geojson import duplicate
 from kfm.connectors.geometry import LineString, MultiLineString, MultiPoint, MultiPolygon, Point, Polygon, Problem
 from kfm.connectors.kinds.base import Ask, RowReader, options_of
+from kfm.connectors.records import Twice, decode_once, twice_around
 from kfm.connectors.rows import Loose
 from kfm.model.dataset import Column
 from kfm.model.mapping import column_names
@@ -170,10 +172,13 @@ def _document(path: Path) -> Json:
     size = path.stat().st_size
     if size > _MAX_PAGE:
         _refuse("size", f"an answer is {size} bytes long", f"at most {_MAX_PAGE}; a smaller page_size helps")
+    data = path.read_bytes()
     try:
-        found = msgspec.json.decode(path.read_bytes())
+        found = decode_once(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _refuse("json", f"an answer is not JSON: {error}", "JSON")
+    except Twice:
+        found = _once_but_for_features(data)
     if not isinstance(found, dict):
         _refuse("json", f"an answer is a {type(found).__name__}", "a JSON object")
     if wrong := found.get("error"):
@@ -181,6 +186,36 @@ def _document(path: Path) -> Json:
         text = " ".join(map(str, [said.get("message") or "no message", *(said.get("details") or [])]))
         _refuse("error", f"the server answers with error {said.get('code')}: {text[:300]}", "no error", error=said.get("code"))
     return found
+
+
+class _Page(msgspec.Struct):
+    features: list[msgspec.Raw] = []
+
+
+class _Spoilt(dict[str, Any]):
+    """A feature in which a member is there twice: set aside when it is read."""
+
+    def __init__(self, text: bytes, twice: Twice) -> None:
+        super().__init__(_dict(msgspec.json.decode(text)))
+        self.text, self.problem = text, duplicate(twice)
+
+
+def _once_but_for_features(text: bytes) -> Any:
+    """An answer with a member that is there twice. In a feature that is the feature's own fault; elsewhere the answer cannot be read."""
+    page = msgspec.json.decode(text)
+    try:
+        raws = msgspec.json.decode(text, type=_Page).features
+    except msgspec.ValidationError:
+        raws = []
+    features: list[Any] = []
+    for raw in map(bytes, raws):
+        try:
+            features.append(decode_once(raw))
+        except Twice as twice:
+            features.append(_Spoilt(raw, twice))
+    if (name := twice_around(text, map(bytes, raws))) is not None:
+        _refuse("json", f"in an answer the member {name[:80]!r} is there twice", "each member once")
+    return {**page, "features": features}
 
 
 def _object_id(about: Json) -> str:
@@ -371,6 +406,9 @@ class _PageReader(RowReader):
         placed = _placed([_dict(f).get("geometry") for f in features], shape)
         for line, (feature, (place, problem)) in enumerate(zip(features, placed), 1):
             raw = partial(_text, feature)
+            if isinstance(feature, _Spoilt):
+                yield Loose(line, partial(feature.text.decode, "utf-8", "replace"), None, feature.problem)
+                continue
             if problem is not None:
                 yield Loose(line, raw, None, problem, self._row(_attributes(feature)))
                 continue

@@ -15,7 +15,7 @@ from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.geojson import FEATURE_ID, GeoJsonReader
 from kfm.connectors.geometry import Problem
 from kfm.connectors.kinds.base import Ask, RowReader, near, options_of
-from kfm.connectors.records import Records
+from kfm.connectors.records import Records, Twice, decode_once
 from kfm.connectors.rows import Loose, Row
 from kfm.connectors.values import moment
 from kfm.model.dataset import Column
@@ -196,7 +196,7 @@ class _Page(GeoJsonReader):
     def member(self, name: str) -> Any:
         """What stood beside the features, once they have been read."""
         assert self._records is not None
-        return msgspec.json.decode(self._records.members.get(name, b"null"))
+        return self._records.member(name)
 
     @property
     def further(self) -> str:
@@ -415,10 +415,19 @@ def _outlines(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _WHOLE:
             raise ValueError(f"it is larger than {_WHOLE >> 20} MiB")
-        document = msgspec.json.decode(path.read_bytes())
+        document = decode_once(path.read_bytes())
         found = _topology(document) if document.get("type") == "Topology" else dict(map(_county, document["features"]))
         return {code: s if s.is_valid else _mended(s) for code, s in found.items() if not s.is_empty}
-    except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, shapely.errors.ShapelyError) as error:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        ArithmeticError,
+        AttributeError,
+        RecursionError,
+        Twice,
+        shapely.errors.ShapelyError,
+    ) as error:
         raise Refused(
             "nws.counties",
             f"The county outlines cannot be read: {type(error).__name__}: {error}.",

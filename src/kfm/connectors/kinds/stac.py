@@ -12,9 +12,10 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 import msgspec
 
 from kfm.connectors.base import InputFile, Refused, TransformJob
+from kfm.connectors.geojson import duplicate
 from kfm.connectors.geometry import Geometry, Problem, encode
 from kfm.connectors.kinds.base import Ask, RowReader, near, options_of
-from kfm.connectors.records import refuse_depth
+from kfm.connectors.records import Twice, decode_once, refuse_depth, twice_around
 from kfm.connectors.rows import Loose, Row
 from kfm.connectors.text import utf8_blocks
 from kfm.connectors.values import moment
@@ -258,6 +259,9 @@ def _document(source: InputFile) -> tuple[_Document, bytes]:
         _check_version(found.stac_version, where)
     if found.type == "FeatureCollection" and found.features is None:
         _refuse("stac.document", f"Source {where} is a FeatureCollection without features.", "items", "Look at the bytes.", source_id=where)
+    items = [text] if found.type == "Feature" else found.features or []
+    if (name := twice_around(text, map(bytes, items))) is not None:
+        _refuse("json.syntax", f"Source {where} has the member {name[:80]!r} twice.", "each member once", "Report it.", source_id=where)
     return found, text
 
 
@@ -301,11 +305,13 @@ class StacReader(RowReader):
     def _loose(self, number: int, raw: bytes) -> Loose:
         shown = partial(raw.decode, "utf-8", "replace")
         try:
-            item = msgspec.json.decode(raw)
+            item = decode_once(raw)
         except RecursionError:
             refuse_depth(self.source_id)
         except msgspec.DecodeError as error:
             return Loose(number, shown, None, ("json.value", str(error)))
+        except Twice as twice:
+            return Loose(number, shown, None, duplicate(twice))
         if not isinstance(item, dict) or item.get("type") != "Feature":
             return Loose(number, shown, None, ("stac.item", 'expected an object of type "Feature"'))
         if item.get("stac_version") is not None:

@@ -232,7 +232,7 @@ class _Page(GeoJsonReader):
             yield batch_of(self.source_id, rows, names)
 
     def _finish(self, records: Records) -> None:
-        self._announced = msgspec.json.decode(records.members.get("numberReturned", b"null"))
+        self._announced = records.member("numberReturned")
         if records.members.get("type") != b'"FeatureCollection"':
             raise _refusal("page.error", f"Source {self.source_id} is no FeatureCollection.", "a page of a collection")
         super()._finish(records)

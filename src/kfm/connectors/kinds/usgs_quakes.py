@@ -103,7 +103,7 @@ class _Document(GeoJsonReader):
 
     def _finish(self, records: Records) -> None:
         super()._finish(records)
-        found = msgspec.json.decode(records.members.get("metadata", b"null"))
+        found = records.member("metadata")
         self.metadata = found if isinstance(found, dict) else {}
 
 
