@@ -2,52 +2,62 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.stamp-$(shell cat requirements.lock pyproject.toml | cksum | cut -d' ' -f1)
+sum = $(shell cat $(1) pyproject.toml tools/venv.py | cksum | cut -d' ' -f1)
+DEMO := $(VENV)/.demo-$(call sum,requirements-demo.lock)
+ALL := $(VENV)/.all-$(call sum,requirements.lock)
 
-.PHONY: setup demo test lint bench drill lock schemas clean
+.PHONY: setup everything demo test lint bench drill lock schemas clean
 
-setup: $(STAMP)
+# What the demo and most datasets need: about a third of everything.
+setup: $(DEMO)
 
-$(STAMP):
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	rm -f $(VENV)/.stamp-*
-	touch $@
+# And rasters, tiles, search, PostgreSQL, and what only the tests use.
+everything: $(ALL)
+
+$(DEMO):
+	@$(PYTHON) tools/venv.py $(VENV) requirements-demo.lock "the demo"
+	@rm -f $(VENV)/.demo-* && touch $@
+
+$(ALL):
+	@$(PYTHON) tools/venv.py $(VENV) requirements.lock "everything"
+	@rm -f $(VENV)/.demo-* $(VENV)/.all-* && touch $(DEMO) $@
 
 demo: setup
 	@$(BIN)/kfm demo --dir demo
 
-test: setup
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+test: everything
+	@$(BIN)/python -m tests.brought
+	$(BIN)/ruff check src tests benchmarks tools
+	$(BIN)/ruff format --check src tests benchmarks tools
 	$(BIN)/python -m kfm.secrets .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 3 --dist loadfile
 
-lint: setup
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+lint: everything
+	$(BIN)/ruff check src tests benchmarks tools
+	$(BIN)/ruff format --check src tests benchmarks tools
 	$(BIN)/python -m kfm.secrets .
 	$(BIN)/mypy
 
-bench: setup
+bench: everything
 	$(BIN)/python -m benchmarks
 
-drill: setup
+drill: everything
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m drill
 	KFM_SEEDS=12 $(BIN)/python -m pytest -n 2 tests/model/test_engine_model.py
 	$(BIN)/python -m benchmarks.kill_random --rounds 200
 	$(BIN)/python -m benchmarks.drill_demo
 
 # JSON Schemas from the records, and the command reference from the parsers.
-schemas: setup
+schemas: everything
 	$(BIN)/python -m kfm.model.schemas schemas
 	$(BIN)/python -m kfm.cli.reference > docs/commands.md
 
-# Needs `uv` on the PATH; writes hashes only, never an address.
+# Needs `uv` on the PATH; writes hashes only, never an address. The demo's lock is a part of the whole one.
+LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --group build --extra geo
 lock:
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra geo --extra raster --extra postgres --extra tiles --extra search --extra dev -o requirements.lock pyproject.toml
+	$(LOCK) --extra raster --extra postgres --extra tiles --extra search --extra dev -o requirements.lock pyproject.toml
+	$(LOCK) --constraints requirements.lock -o requirements-demo.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV).lock demo .pytest_cache .mypy_cache .ruff_cache

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -12,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.sample_upstream import SampleUpstream
+from tests.brought import NotHad, go_tool, machines
 
 SHARED = Path(__file__).parents[2] / "shared"
 
@@ -87,15 +87,6 @@ def tree(folder: Path, *, without: tuple[str, ...] = ()) -> dict[str, str]:
     return found
 
 
-def need_tool(name: str) -> None:
-    """A tool a test cannot do without: missing it is a failure in CI and `not run` elsewhere."""
-    if shutil.which(name) is None:
-        reason = f"not run: {name} is not installed"
-        if os.environ.get("KFM_REQUIRE_SERVICES") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
-
-
 @pytest.fixture
 def sample() -> Iterator[SampleUpstream]:
     with SampleUpstream() as server:
@@ -131,35 +122,33 @@ def kfm(ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch, capsy
     return caller(ws, capsys)
 
 
-TOOLS = {  # name -> what `go install` makes it from
-    "opa": "github.com/open-policy-agent/opa@v1.22.0",
-    "conftest": "github.com/open-policy-agent/conftest@v0.71.1",
-}
+T = TypeVar("T")
 
 
-def go_tool(name: str) -> Path:
-    """A tool built once from its pinned source and kept; what cannot be had is a failure in CI and `not run` elsewhere."""
-    folder = Path.home() / ".cache" / "kfm" / "bin" / f"{name}@{TOOLS[name].partition('@')[2]}"
-    if not (folder / name).exists():
-        need_tool("go")
-        environment = {**os.environ, "GOBIN": str(folder), "GOFLAGS": "-mod=mod"}
-        done = subprocess.run(["go", "install", TOOLS[name]], env=environment, capture_output=True, text=True, timeout=1200, check=False)
-        if done.returncode:
-            reason = f"not run: {name} could not be built: {done.stderr[-300:]}"
-            if os.environ.get("KFM_REQUIRE_SERVICES") == "1":
-                pytest.fail(reason)
-            pytest.skip(reason)
-    return folder / name
+def had(bring: Callable[[], T]) -> T:
+    """What the tests bring with them; what cannot be had is a failure in CI and `not run` elsewhere."""
+    try:
+        return bring()
+    except NotHad as error:
+        reason = f"not run: {error}"
+        if os.environ.get("KFM_REQUIRE_SERVICES") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+def need_tool(name: str) -> None:
+    """A program of the machine's that a test cannot do without."""
+    had(lambda: machines(name))
 
 
 @pytest.fixture(scope="session")
 def opa_binary() -> Path:
-    return go_tool("opa")
+    return had(lambda: go_tool("opa"))
 
 
 @pytest.fixture(scope="session")
 def conftest_binary() -> Path:
-    return go_tool("conftest")
+    return had(lambda: go_tool("conftest"))
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from kfm.drill import passes, power
 from kfm.drill.compare import difference, look
 from kfm.drill.copies import bench
 from kfm.drill.drill import Drill, Order
-from kfm.drill.trace import Point, strace_works
+from kfm.drill.trace import strace_works
 from kfm.workspace import open_workspace
 from tests.conftest import Said, tree
 
@@ -102,12 +102,9 @@ def test_a_power_cut_loses_nothing_that_was_promised(drilled: Drill) -> None:
     assert drilled.report.fired == len(chosen) >= 10
 
 
-@pytest.mark.needs_strace
-@pytest.mark.usefixtures("strace")
 def test_a_point_that_is_never_reached_is_a_failure(drilled: Drill) -> None:
-    drilled.calls()
-    point = Point("run", "link", 9999, "nowhere")
-    drilled.run_all([Order("system calls", str(point), lambda copy: passes.kill_at_call(copy, GAUGES, point))])
+    drilled.journal()
+    drilled.run_all([Order("between records", "after record 9999", lambda copy: passes.kill_at_commit(copy, GAUGES, "after:9999"))])
     assert (drilled.report.points, drilled.report.fired) == (1, 0)
     assert drilled.report.failures[0].expected == "to be killed there"
     assert not drilled.report.ok

@@ -16,6 +16,11 @@ from tests.conftest import Said, need_tool, tree
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"
+MADE_ELSEWHERE = """
+const {privateKey, publicKey} = require("crypto").generateKeyPairSync("ed25519"), fs = require("fs")
+fs.writeFileSync(process.argv[1], privateKey.export({type: "pkcs8", format: "pem"}))
+fs.writeFileSync(process.argv[2], publicKey.export({type: "spki", format: "pem"}))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -49,10 +54,9 @@ def test_a_new_key_is_enrolled_and_its_private_half_is_private(kfm: Kfm, ws: Pat
 
 
 def test_a_public_key_made_elsewhere_is_enrolled(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
-    need_tool("openssl")
+    need_tool("node")
     private, public = tmp_path / "ann.key", tmp_path / "ann.pub"
-    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", private], check=True, capture_output=True)
-    subprocess.run(["openssl", "pkey", "-in", private, "-pubout", "-out", public], check=True, capture_output=True)
+    subprocess.run(["node", "-e", MADE_ELSEWHERE, private, public], check=True, capture_output=True)
     keyid = kfm("keys", "enrol", str(public), "--name", "Ann", "--json").json["keyid"]
     person = KeyFolder(ws / "keys").person(private)
     assert (person.keyid, person.name) == (keyid, "Ann")

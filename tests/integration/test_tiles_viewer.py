@@ -7,18 +7,19 @@ import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import Said, need_tool
+from tests.brought import PACKAGES, Browser, browser, npm_package
+from tests.conftest import Said, had
 from tests.integration.test_restricted import body
 from tests.integration.upstream import Upstream
 from tests.jobs.test_tiles import COUNTIES, QUAKES, counties, made, make, tiles
 
-PACKAGES = {"maplibre-gl": "6.17.0", "pmtiles": "4.5.0"}
 TYPES = {".html": "text/html", ".mjs": "text/javascript", ".js": "text/javascript", ".css": "text/css"}
 PAGE = """<!doctype html><meta charset="utf-8"><title>Tiles</title><link rel="stylesheet" href="/lib/maplibre-gl.css">
 <style>html, body, #map { margin: 0; width: 900px; height: 480px }</style><div id="map"></div><script src="/lib/pmtiles.js"></script>
@@ -45,28 +46,10 @@ map.once("idle", () => {
 </script>"""
 
 
-def libraries() -> Path:
-    """MapLibre and the PMTiles protocol from their packages, fetched once and kept."""
-    folder = Path.home() / ".cache" / "kfm" / "npm" / "+".join(f"{n}@{v}" for n, v in PACKAGES.items())
-    if not (folder / "done").exists():
-        need_tool("npm")
-        folder.mkdir(parents=True, exist_ok=True)
-        wanted = [f"{n}@{v}" for n, v in PACKAGES.items()]
-        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder), *wanted]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-        if done.returncode:
-            reason = f"not run: {', '.join(wanted)} could not be installed: {done.stderr[-300:]}"
-            if os.environ.get("KFM_REQUIRE_SERVICES") == "1":
-                pytest.fail(reason)
-            pytest.skip(reason)
-        (folder / "done").touch()
-    return folder / "node_modules"
-
-
 class Viewer:
     """A page, the libraries and the tiles on loopback, with byte ranges; hears what the page saw."""
 
-    def __init__(self, files: dict[str, Path], library: Path) -> None:
+    def __init__(self, files: dict[str, Path], libraries: list[Path]) -> None:
         self.answer: dict[str, Any] = {}
         self.answered = threading.Event()
         self.ranges: list[str] = []
@@ -76,7 +59,7 @@ class Viewer:
             def do_GET(self) -> None:
                 at = self.path.partition("?")[0]
                 name = at.rpartition("/")[2]
-                places = [library / "maplibre-gl" / "dist" / name, library / "pmtiles" / "dist" / name] if at.startswith("/lib/") else []
+                places = [library / "dist" / name for library in libraries] if at.startswith("/lib/") else []
                 path = files.get(at) or next((p for p in places if p.is_file()), None)
                 content = PAGE.encode() if at == "/page.html" else path.read_bytes() if path is not None else None
                 asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
@@ -106,17 +89,19 @@ class Viewer:
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/page.html"
 
-    def look(self, profile: Path) -> dict[str, Any]:
+    def look(self, browser: Browser, profile: Path) -> dict[str, Any]:
         """What a browser without a window saw."""
         words = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
         words += ["--disable-background-networking", "--no-first-run", "--window-size=900,480", f"--user-data-dir={profile}", self.url]
         with (profile / "browser.log").open("wb") as log:
-            browser = subprocess.Popen(["chromium", *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+            environment = {**os.environ, **browser.environment, "HOME": str(profile)}
+            command = [str(browser.program), *words]
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
         try:
             assert self.answered.wait(120), (profile / "browser.log").read_text(errors="replace")[-2000:]
         finally:
-            os.killpg(browser.pid, 9)
-            browser.wait()
+            os.killpg(process.pid, 9)
+            process.wait()
         return self.answer
 
     def close(self) -> None:
@@ -132,15 +117,14 @@ def up() -> Iterator[Upstream]:
 
 
 def test_maplibre_draws_the_counties_and_the_sample_points(kfm: Callable[..., Said], ws: Path, up: Upstream, tmp_path: Path) -> None:
-    need_tool("chromium")
-    library = libraries()
+    program, libraries = had(browser), [had(partial(npm_package, package)) for package in PACKAGES.values()]
     make(kfm, ws, up, COUNTIES, body(counties()))
     make(kfm, ws, up, QUAKES)
     (areas, areas_file), (points, points_file) = (made(ws, tiles(ws, name)[0]) for name in (COUNTIES, QUAKES))
-    viewer = Viewer({"/tiles/counties.pmtiles": areas_file, "/tiles/points.pmtiles": points_file}, library)
+    viewer = Viewer({"/tiles/counties.pmtiles": areas_file, "/tiles/points.pmtiles": points_file}, libraries)
     (tmp_path / "profile").mkdir()
     try:
-        seen = viewer.look(tmp_path / "profile")
+        seen = viewer.look(program, tmp_path / "profile")
     finally:
         viewer.close()
     assert not seen["errors"]

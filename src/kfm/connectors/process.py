@@ -1,6 +1,7 @@
 """The parent's side: starts the child, answers its requests, keeps the deadline and always clears up after it."""
 
 import contextlib
+import importlib.util
 import io
 import os
 import re
@@ -18,10 +19,15 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, Refusal, Refused, TransformJob, TransformResult
+from kfm.errors import MissingExtra
 
 __all__ = ["MEMORY_BYTES", "kept_warm", "run_inline", "run_transform"]
 
 MEMORY_BYTES = 4 << 30
+_LIBRARIES = {
+    "raster": ("rasterio", "raster"),
+    "shapefile": ("pyogrio", "geo"),
+}  # kind -> what it alone needs, and the extra that brings it
 Fetch = Callable[[dict[str, Any]], dict[str, Any]]  # {url, name, accept, body, keep} -> {path} | {error}
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -56,8 +62,10 @@ def run_transform(
 
     Connector code reads nothing of its workspace but the job's inputs, `scratch` and its own folder: what `fetch` gives lies there too,
     or outside the workspace.
-    Raises `CaptureRefused` when the capture is refused and `ConnectorFailed` when the child raised, crashed or ran out of time.
+    Raises `CaptureRefused` when the capture is refused, `ConnectorFailed` when the child raised, crashed or ran out of time, and
+    `MissingExtra` when the kind is read with a library that is not installed.
     """
+    _require_library(job.source_kind)
     scratch = scratch.resolve()
     nursery = _NURSERIES.get(os.getpid()) if job.connector is None else None
     born = nursery.bear(scratch) if nursery is not None else None
@@ -69,6 +77,13 @@ def run_transform(
     finally:
         child.clear_up()
     return _answer(ended, child, job)
+
+
+def _require_library(kind: str) -> None:
+    name, extra = _LIBRARIES.get(kind, ("", ""))
+    if name and importlib.util.find_spec(name) is None:
+        remedy = f"Run `pip install 'kfm[{extra}]'`, or `make everything` in a clone; then run it again."
+        raise MissingExtra(f"A source of the kind {kind} cannot be read without {name}.", expected=f"the extra `{extra}`", remedy=remedy)
 
 
 def run_inline(job: TransformJob, scratch: Path, *, fetch: Fetch | None = None, on_event: OnEvent | None = None) -> TransformResult:

@@ -11,6 +11,7 @@ import pytest
 
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, TransformJob, toolchain
 from kfm.connectors.process import run_inline, run_transform
+from kfm.errors import MissingExtra
 
 CSV = "k,v\n" + "".join(f"{i},{i % 5}\n" for i in range(500))
 
@@ -122,6 +123,13 @@ def test_an_exception_of_connector_code_comes_with_its_stack(with_code):
     with pytest.raises(ConnectorFailed, match="KeyError: 'nope'") as caught:
         with_code('for row in rows:\n    yield {"a": row["nope"]}')
     assert "connector.py" in caught.value.stack
+
+
+def test_a_kind_whose_library_is_not_installed_names_the_extra(job_of, scratch, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rasterio", None)  # as if it were not there
+    with pytest.raises(MissingExtra, match="raster cannot be read without rasterio") as caught:
+        run_transform(job_of("tif", "", source_kind="raster"), scratch)
+    assert "kfm[raster]" in caught.value.remedy
 
 
 # -- fences
