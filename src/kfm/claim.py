@@ -14,6 +14,7 @@ from kfm.model import ids
 from kfm.model.ledger import Generation, HeadKey, LedgerRow, NoopRow, Token
 from kfm.model.plan import Plan, plan_hash
 from kfm.model.staged import is_assembly
+from kfm.moments import check_clock
 from kfm.receipts import receipt_path
 from kfm.wal import Wal
 from kfm.world import Target, World
@@ -76,6 +77,7 @@ def claim(
             return _ack_noop(tx, world, target, token, captured, head, mine, noop, run_id)
     if captured.unchanged or plan is None:
         return Decision(kind="look_again", forced=forced)
+    check_clock(tx, world, head)
     resumable = next((r for r in mine if _resumable(r, target, captured, head, toolchain, forced)), None)
     if resumable is not None:
         return Decision(
@@ -217,6 +219,8 @@ def _ack_noop(
             timestamp=now,
         )
     )
+    if target.again is None:  # a kept capture tells nothing new about upstream
+        tx.runs.put_look(target.dataset_id, target.partition, run_id, reason)
     if reason == "unchanged":
         keep_head_key(tx, target, captured, str(head.version_id), now)
     tx.jobs.ack(target.dataset_id, target.partition, target.win)
@@ -260,6 +264,7 @@ def _new_run(
         tx.index.hand_on_proposal(place.run_id, run_id)
     row = new_row(tx, world, target, captured, toolchain, run_id, head, forced)
     tx.runs.insert(row)
+    tx.runs.put_look(target.dataset_id, target.partition, run_id, "changed")
     wal = Wal(world.store, world.clock, row)
     wal.make(
         "PLAN",

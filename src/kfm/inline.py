@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kfm.channel import pinned_parts, projected_generation
+from kfm.channel import EMPTY, pinned_parts, projected_generation
 from kfm.claim import check_switch
 from kfm.errors import Fenced, KfmError, StepFailed
 from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly
+from kfm.moments import check_clock
 from kfm.receipts import JOB_TYPE
 from kfm.runfiles import pack_noops
 from kfm.update import Steps, update
@@ -165,6 +166,7 @@ def _promote_pending(world: World, target: Target, patience: Callable[[], None])
     from kfm.promote import promote  # a NOOP never gets here, and starts faster for it
 
     try:
+        _check_clock(world, target.dataset_id)
         return drive(promote(world, target.dataset_id), patience)
     except KfmError as error:
         if isinstance(error, Fenced):
@@ -180,9 +182,15 @@ def _promote_pending(world: World, target: Target, patience: Callable[[], None])
         )
 
 
+def _check_clock(world: World, dataset_id: str) -> None:
+    """What waits to be made official may have waited while the clock was set back."""
+    world.store.read(lambda tx: check_clock(tx, world, tx.index.last_generation(dataset_id) or EMPTY(dataset_id)))
+
+
 def promote_run(world: World, row: LedgerRow, wait_s: float = 60.0) -> Outcome:
     """Finish one proposal, whatever else waits; the outcome is what became of it."""
     world.store.read(lambda tx: check_switch(tx, row.dataset_id, JOB_TYPE))
+    _check_clock(world, row.dataset_id)
     from kfm.promote import promote
 
     found = drive(promote(world, row.dataset_id, row.run_id, wait=True), _Patience(wait_s, row.dataset_id))

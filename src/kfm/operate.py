@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 
 from kfm import canonical
-from kfm.channel import withdrawn_inside
+from kfm.channel import Channel, withdrawn_inside
 from kfm.closing import follow_up
 from kfm.connectors.base import Books, TransformResult
 from kfm.errors import Denied, IntegrityError, UsageError
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import Generation
+from kfm.moments import check_clock, keep_moment
 from kfm.projection import project
 from kfm.raw import checksums
 from kfm.records import derived_prov, read_facts, version_records
@@ -74,7 +75,7 @@ def withdraw_rule(world: World, dataset_id: str, rule: dict[str, Any], reason: s
 def _operate(world: World, dataset_id: str, kind: Any, choose: Callable[[Generation], Choice], reason: str) -> GenerationPredicate:
     channel = world.channel(dataset_id)
     while True:
-        head: Generation = world.store.transaction(lambda tx: channel.head(tx))
+        head: Generation = world.store.transaction(lambda tx: _head(tx, world, channel))
         version_id, full, suppress = choose(head)
         predicate = GenerationPredicate(
             dataset_id=dataset_id,
@@ -95,6 +96,12 @@ def _operate(world: World, dataset_id: str, kind: Any, choose: Callable[[Generat
             return predicate
 
 
+def _head(tx: Any, world: World, channel: Channel) -> Generation:
+    head = channel.head(tx)
+    check_clock(tx, world, head)
+    return head
+
+
 def _append(tx: Any, world: World, predicate: GenerationPredicate) -> bool:
     """False when a promote took the number. A sweep looks and removes in such a transaction too, so it is here before or after us."""
     dataset_id, version_id = predicate.dataset_id, predicate.version_id
@@ -106,6 +113,8 @@ def _append(tx: Any, world: World, predicate: GenerationPredicate) -> bool:
             remedy=f"`kfm runs {dataset_id}` lists others.",
         )
     done = world.channel(dataset_id).append(predicate)
+    if done:
+        keep_moment(tx, world, dataset_id, predicate.generation)
     if done and version_id is not None:
         follow_up(tx, world, dataset_id, None)
     return done

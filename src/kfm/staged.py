@@ -19,6 +19,7 @@ from kfm.model.dataset import Column
 from kfm.model.ledger import Generation, LedgerRow, Token
 from kfm.model.plan import Plan, SourceRef, Step
 from kfm.model.staged import ASSEMBLE, Part, Pins, is_assembly, pins_path
+from kfm.moments import check_clock
 from kfm.promote import promote
 from kfm.raw import render_raw
 from kfm.receipts import JOB_TYPE, receipt_path
@@ -202,11 +203,13 @@ class _Assembly(Update):
             if row.state == "CLAIMED" and (row.part, row.base_version, row.toolchain_digest) == (digest, head.version_id, toolchain):
                 wal = Wal(world.store, world.clock, row, tx.runs.journal(row.wal_id))
                 return Decision(kind="resume", row=row, wal=wal, head=head, forced=forced)
+        check_clock(tx, world, head)
         close_runs(tx, world, mine, "other parts or another base came first")
         row = new_row(tx, world, target, captured, toolchain, run_id, head, forced)
         totals = {"rows_read": sum(r.rows_read for r in rows), "rows_written": sum(r.rows_written for r in rows)}
         row = msgspec.structs.replace(row, backfill=self.backfill, part=digest, pinned=head.generation, **totals)
         tx.runs.insert(row)
+        tx.runs.put_look(target.dataset_id, target.partition, run_id, "changed")
         wal = self._pinned(tx, row, plan, head, len(rows))
         return Decision(kind="new", row=row, wal=wal, head=head, forced=forced)
 

@@ -1,48 +1,122 @@
 """status: what is official, fresh, failed or waiting, and the next command for each."""
 
 import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.window import seconds
 from kfm.world import World
 
-__all__ = ["dataset_status"]
+__all__ = ["Shown", "dataset_status", "shown"]
 
 FRESH_S = 24 * 3600
-_STATES = {"COMMITTED": "official", "PROPOSED": "proposed", "REJECTED": "denied", "FAILED": "failed"}
+NEWEST = 200
+_PASSED_OVER = ("NOOP", "SUPERSEDED", "STAGED")  # they say nothing about what may be published
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is said of a dataset, and the run it is said of."""
+
+    state: str
+    reason: str = ""
+    next: str | None = None
+    row: LedgerRow | None = None
 
 
 def dataset_status(world: World, dataset_id: str) -> dict[str, Any]:
     """One row of `kfm status --json`."""
     head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
-    runs: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 200))
-    last = next((r for r in runs if r.state not in ("NOOP", "SUPERSEDED", "STAGED")), None)
-    staged = world.store.read(lambda tx: _waiting_parts(tx, dataset_id))
     check = world.store.read(lambda tx: tx.index.latest_check(dataset_id))
-    state, reason = _state(world, head, last)
-    if staged and state in ("none", "official"):
-        state, reason = "waiting" if state == "none" else state, f"{staged:,} parts wait to be assembled"
-    waiting = world.store.read(lambda tx: tx.index.proposal_number(last.run_id)) if state == "proposed" and last is not None else None
     age = None if check is None else (world.clock.now() - dt.datetime.fromisoformat(check.checked_at)).total_seconds()
     entry = world.registry(dataset_id)
     fresh = head.version_id is not None and age is not None and age <= (seconds(entry.freshness) if entry is not None else FRESH_S)
+    found = shown(world, head, fresh)
     return {
         "dataset_id": dataset_id,
-        "state": state,
+        "state": found.state,
         "version_id": head.version_id,
         "generation": head.generation,
         "fresh": fresh,
-        "last_run_id": last.run_id if last is not None else None,
-        "reason": reason,
-        "next": "kfm resume"
-        if last is not None and last.promo  # approved, or asks nobody: it was left on its way
-        else f"kfm review {waiting}"
-        if waiting
-        else "kfm backfill status"
-        if reason.endswith("to be assembled")
-        else _next(dataset_id, state, fresh),
+        "last_run_id": found.row.run_id if found.row is not None else None,
+        "reason": found.reason,
+        "next": found.next,
     }
+
+
+def shown(world: World, head: Generation, fresh: bool = True) -> Shown:
+    """What is said of the dataset whose head this is. The newest look decides what is said of upstream; what waits for a person, and
+    what was denied on this head, is said whatever upstream does."""
+    dataset_id = head.dataset_id
+    rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, NEWEST))
+    last = next((r for r in rows if r.state not in _PASSED_OVER), None)
+    entry = world.registry(dataset_id)
+    if head.generation and head.version_id is None and head.kind == "withdraw":
+        return Shown("withdrawn", f"withdrawn by generation {head.generation}", f"kfm explain {dataset_id}", last)
+    if _working(world, dataset_id):
+        return Shown("running", row=last)
+    if entry is not None and entry.retired is not None:
+        return Shown("retired", f"retired: {entry.retired}", row=last)
+    news = _news(world, head, rows, entry.partitions if entry is not None else ())
+    if news:
+        also = [f"{n.state}: {n.reason}" for n in news[1:] if n.state != news[0].state]
+        first = news[0]
+        return Shown(first.state, "; ".join([first.reason, *also]), first.next, first.row)
+    staged = world.store.read(lambda tx: _waiting_parts(tx, dataset_id))
+    if staged:
+        state = "official" if head.version_id else "waiting"
+        return Shown(state, f"{staged:,} parts wait to be assembled", "kfm backfill status", last)
+    state = "official" if head.version_id else "none"
+    return Shown(state, next=None if state == "official" and fresh else f"kfm run {dataset_id}", row=last)
+
+
+def _news(world: World, head: Generation, rows: Sequence[LedgerRow], partitions: Sequence[str]) -> list[Shown]:
+    """What is said beside "official", the most pressing first: of each partition what became of its newest run and its newest look."""
+    opened: list[LedgerRow] = world.store.read(lambda tx: tx.runs.open_runs(head.dataset_id))
+    found = [s for row in reversed(opened) if (s := _open(world, head, row)) is not None]
+    order = {"proposed": 0, "denied": 1, "waiting": 2, "failed": 3}
+    for partition in dict.fromkeys((*partitions, "")):  # what is assembled from many parts belongs to none of them
+        mine = [r for r in rows if r.partition == partition and r.state not in ("SUPERSEDED", "STAGED", "CLAIMED", "PROPOSED")]
+        look = world.store.read(lambda tx, p=partition: tx.runs.look(head.dataset_id, p))
+        found += [s for s in (_denied(head, mine, look), _failed(mine, look)) if s is not None]
+    return sorted(found, key=lambda s: order[s.state])
+
+
+def _named(row: LedgerRow, reason: str) -> str:
+    return f"{row.partition}: {reason}" if row.partition else reason
+
+
+def _open(world: World, head: Generation, row: LedgerRow) -> Shown | None:
+    """A run that has not ended."""
+    if row.state == "CLAIMED":
+        return Shown("waiting", _named(row, "interrupted"), "kfm resume", row)
+    number = world.store.read(lambda tx: tx.index.proposal_number(row.run_id))
+    if row.promo or row.intent is not None:  # approved, or asks nobody: it was left on its way
+        return Shown("proposed", _named(row, row.reason or "approved, and not yet official"), "kfm resume", row)
+    if row.pinned != head.generation:  # nobody can make it official any more
+        said = f"proposal {number} was made on generation {row.pinned}; the next run makes it again"
+        return Shown("waiting", _named(row, said), f"kfm run {row.dataset_id}", row)
+    return Shown("proposed", _named(row, row.reason), f"kfm review {number}" if number else "kfm review", row)
+
+
+def _denied(head: Generation, rows: Sequence[LedgerRow], look: tuple[str, str] | None) -> Shown | None:
+    """What was denied on this head, unless upstream has gone back to what is official."""
+    last = next((r for r in rows if r.state not in ("NOOP", "FAILED")), None)
+    if last is None or last.state != "REJECTED" or last.base_version != head.version_id:
+        return None
+    if look is not None and look[1] == "unchanged":
+        return None
+    return Shown("denied", _named(last, last.reason), f"kfm explain deny {last.dataset_id}", last)
+
+
+def _failed(rows: Sequence[LedgerRow], look: tuple[str, str] | None) -> Shown | None:
+    """The newest run failed, and nobody has looked since; a look that found nothing new is no run."""
+    last = rows[0] if rows else None
+    if last is None or last.state != "FAILED" or (look is not None and look[0] != last.run_id):
+        return None
+    return Shown("failed", _named(last, last.reason), f"kfm explain run {last.dataset_id}", last)
 
 
 def _waiting_parts(tx: Any, dataset_id: str) -> int:
@@ -51,29 +125,7 @@ def _waiting_parts(tx: Any, dataset_id: str) -> int:
     return sum(parts for name, parts in counts.items() if getattr(tx.backfill.get(name), "state", "") != "cancelled")
 
 
-def _state(world: World, head: Generation, last: LedgerRow | None) -> tuple[str, str]:
-    if head.generation and head.version_id is None and head.kind == "withdraw":
-        return "withdrawn", f"withdrawn by generation {head.generation}"
-    if _working(world, head.dataset_id):
-        return "running", ""
-    if last is None:
-        return ("official", "") if head.version_id else ("none", "")
-    if last.state == "CLAIMED":
-        return "waiting", "interrupted"
-    return _STATES.get(last.state, "none"), last.reason
-
-
 def _working(world: World, dataset_id: str) -> bool:
     """Whether a living process holds a lease of this dataset."""
     held = world.store.read(lambda tx: tx.leases.held())
     return any(not h["lapsed"] and (h["name"] == dataset_id or h["name"].startswith(f"{dataset_id}/")) for h in held)
-
-
-def _next(dataset_id: str, state: str, fresh: bool) -> str | None:
-    if state in ("denied", "failed"):
-        return f"kfm explain {'deny' if state == 'denied' else 'run'} {dataset_id}"
-    if state in ("waiting", "proposed"):
-        return "kfm resume"
-    if state == "none" or (state == "official" and not fresh):
-        return f"kfm run {dataset_id}"
-    return None

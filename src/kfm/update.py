@@ -198,6 +198,7 @@ class Update:
             else:
                 tx.runs.append(wal.take_riding())
                 row = tx.runs.move(wal.run.run_id, "CLAIMED", **changes)
+            tx.runs.put_look(target.dataset_id, target.partition, row.run_id, "failed")
             self.requeue(tx, told)
             tx.leases.release(*self.tokens)
             found: LedgerRow = row

@@ -188,6 +188,7 @@ class World:
     toolchain: Callable[[], dict[str, str]] = dict
     new_run_id: Callable[[], str] = ids.new_run_id
     follows: bool = False  # a new version puts the jobs that follow from it
+    clock_ok: bool = False  # a person said that the clock is right, though it is behind what is official
     propose_only: bool = False  # what needs nobody's approval waits all the same
     acquire: Acquire = _no_acquire
     warm: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # around many transforms: the child starts faster

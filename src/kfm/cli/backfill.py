@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from kfm import backfill, config
-from kfm.cli.call import Parser, again, emit, login
+from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, login
 from kfm.cli.terminal import progress, say, show, sign
 from kfm.errors import UsageError
 from kfm.model.backfill import BackfillPlan, BackfillRow, Bucket, Estimate, Status, plan_from
@@ -54,6 +54,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--inline", action="store_true", help="start, resume: work it in this process, without a worker")
     parser.add_argument("--reason", default="", help="cancel: why; recorded")
     parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="with --inline: where bytes come from")
+    clock_flag(parser)
 
 
 def main(args: Any) -> int:
@@ -61,6 +62,7 @@ def main(args: Any) -> int:
     if args.action in ("plan", "start") or (args.action in ("resume", "cancel") and not args.what):
         _named(args)
     with open_world(workspace, upstream=args.upstream, echo=progress(args) if args.inline else None) as world:
+        heed_clock(world, args)
         if args.action == "plan":
             return _plan(workspace, world, args)
         if args.action == "start":

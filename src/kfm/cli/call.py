@@ -17,7 +17,7 @@ from kfm.cli import COMMANDS
 from kfm.errors import KfmError, UsageError
 from kfm.masking import masked
 
-__all__ = ["Parser", "again", "command", "emit", "fail", "guard", "login", "parser_of"]
+__all__ = ["Parser", "again", "clock_flag", "command", "emit", "fail", "guard", "heed_clock", "login", "parser_of"]
 
 
 class Parser(argparse.ArgumentParser):
@@ -59,6 +59,21 @@ def again(args: Any, rest: str) -> str:
 
     where = f" -w {shlex.quote(str(args.workspace))}" if getattr(args, "workspace", None) else ""
     return f"{program()}{where} {rest}"
+
+
+def clock_flag(parser: Parser) -> None:
+    """For commands that append a generation."""
+    parser.add_argument("--clock-ok", action="store_true", help="the clock is right, although it is behind what is official")
+
+
+def heed_clock(world: Any, args: Any, *dataset_ids: str) -> None:
+    """Say when the clock is behind what is official; beyond a day the engine refuses, unless a person vouched for the clock."""
+    from kfm.cli.terminal import say, sign
+    from kfm.moments import clock_warning
+
+    world.clock_ok = bool(getattr(args, "clock_ok", False))
+    for warning in filter(None, (clock_warning(world, name) for name in dataset_ids)):
+        say(f"{sign('LATE', sys.stderr)} {warning}")
 
 
 def command(name: str, args: Sequence[str]) -> int:

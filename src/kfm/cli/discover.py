@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from kfm.cli.call import Parser, again, emit
-from kfm.cli.run import run_dataset, tell
+from kfm.cli.run import run_dataset, still_kept, tell
 from kfm.cli.terminal import say, show, sign
 from kfm.config import entry_path, load_dataset
 from kfm.errors import KfmError, UsageError
@@ -37,7 +37,7 @@ def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     if args.adopt:
         return _adopt(workspace, args)
-    names = [] if args.catalogues else list(dict.fromkeys(args.dataset)) or workspace.registered()
+    names = [] if args.catalogues else list(dict.fromkeys(args.dataset)) or still_kept(workspace, workspace.registered())
     for name in args.dataset:
         workspace.require(name)
     outcomes = [o for name in names for o in _looked(workspace, name, args)]

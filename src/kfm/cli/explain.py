@@ -11,7 +11,8 @@ from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import sign
 from kfm.cli.wal import find_run, journal_of
 from kfm.errors import UsageError
-from kfm.model.ledger import LedgerRow
+from kfm.model.ledger import Generation, LedgerRow
+from kfm.moments import appended_at
 from kfm.runfiles import read_run_file
 from kfm.status import dataset_status
 from kfm.wiring import open_world
@@ -41,27 +42,94 @@ def main(args: Any) -> int:
 
 
 def _explain(world: World, names: list[str], kind: str, text: str) -> dict[str, Any]:
-    dataset_id = text.split("@")[0]
+    dataset_id, _, which = text.removeprefix("kfm://dataset/").partition("@")
     if dataset_id not in names:
         return _run(world, find_run(world, text))
-    rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 1000))
+    head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     status = dataset_status(world, dataset_id)
-    if not kind:
-        kind = {"denied": "deny", "failed": "run"}.get(status["state"], "run" if rows else "stale")
     if kind == "skip":
         return _skip(world, dataset_id)
     if kind == "stale":
-        return {"what": f"{dataset_id} is {'fresh' if status['fresh'] else 'not fresh'}.", "facts": status, "next": status["next"]}
+        return _stale(status)
+    rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 1000))
+    if which or not kind:
+        found = _of(world, head, rows, status, which)
+        if found is not None:
+            return found
+    kind = kind or {"denied": "deny"}.get(status["state"], "run")
+    if not rows and not which:
+        return _stale(status)
     wanted = [r for r in rows if r.state == "REJECTED"] if kind == "deny" else rows
-    if "@v" in text:
-        wanted = [r for r in wanted if (r.version_id or "").startswith(text.split("@")[1])]
-    if not wanted:
+    if which.startswith("v"):
+        wanted = [r for r in wanted if (r.version_id or "").startswith(which)]
+    if kind == "run" and not which:
+        wanted = [r for r in wanted if r.run_id == status["last_run_id"]] or wanted
+    if not wanted or (which and not which.startswith("v")):
         raise UsageError(
             f"{text} has no {'denied ' if kind == 'deny' else ''}run.",
             expected="a run to explain",
             remedy=f"`kfm runs {dataset_id}` lists them.",
         )
     return _deny(world, wanted[0]) if wanted[0].state == "REJECTED" else _run(world, wanted[0])
+
+
+def _stale(status: dict[str, Any]) -> dict[str, Any]:
+    return {"what": f"{status['dataset_id']} is {'fresh' if status['fresh'] else 'not fresh'}.", "facts": status, "next": status["next"]}
+
+
+def _of(world: World, head: Generation, rows: list[LedgerRow], status: dict[str, Any], which: str) -> dict[str, Any] | None:
+    """What made the generation that is meant: an act of a person, or a run. None: no generation is meant."""
+    if not which and status["state"] not in ("official", "withdrawn", "retired"):
+        return None  # something newer than the head is to be explained
+    made: list[Generation] = [g for g in world.store.read(lambda tx: tx.index.generations(head.dataset_id)) if g.kind != "void" or which]
+    if which.isdigit():
+        made = [g for g in made if g.generation == int(which)]
+    elif which:
+        made = [g for g in made if (g.version_id or "").startswith(which)]
+        made = [g for g in made if g.kind == "promote"] or made
+    if not made:
+        return None
+    if made[-1].kind == "promote":
+        row = next((r for r in rows if r.run_id == made[-1].run_id), None)
+        return None if row is None else _run(world, row)
+    return _act(world, made[-1], official=made[-1].generation == head.generation)
+
+
+_ACTS = {"withdraw": "withdrew", "rollback": "went back to", "void": "repeats what was official before it"}
+
+
+def _act(world: World, made: Generation, official: bool) -> dict[str, Any]:
+    """A generation that no run made: what a person did to the channel, and why."""
+    told = world.channel(made.dataset_id).unverified(made.generation)
+    what = _ACTS.get(made.kind, made.kind)
+    if made.kind == "withdraw":
+        what += f" {_withdrawn(told.suppress)}"
+    elif made.kind == "rollback":
+        what += f" {made.version_id}"
+    before = world.store.read(lambda tx: tx.index.generation(made.dataset_id, made.generation - 1))
+    rule = told.suppress[0] if told.suppress else {}
+    following = f"kfm get {made.dataset_id}" if made.version_id else f"kfm runs {made.dataset_id}"
+    if made.kind == "rollback":
+        following = f'kfm run {made.dataset_id} --force --reason "…"    brings back what it left, if every gate lets it'
+    return {
+        "what": f"Generation {made.generation} of {made.dataset_id} {what}.",
+        "facts": {
+            "why": told.reason,
+            "when": appended_at(world, made),
+            "authority": rule.get("authority"),
+            "erased": rule.get("date") if rule.get("erased") else None,
+            "before": before.version_id if before is not None else None,
+            "official": (made.version_id or "nothing") if official else f"generation {made.generation} is not the newest",
+        },
+        "next": following if official else f"kfm explain {made.dataset_id}",
+    }
+
+
+def _withdrawn(rules: list[dict[str, Any]]) -> str:
+    rule = rules[0] if rules else {}
+    if "commitment" in rule:
+        return {"records": "records", "area": "the records of an area"}.get(rule.get("kind", ""), "records") + "; which ones is not told in public"
+    return "the whole dataset" if rule.get("content") == "*" else f"partition {rule['content']!r}" if rule.get("content") else "its content"
 
 
 def _skip(world: World, dataset_id: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, emit
+from kfm.cli.call import Parser, clock_flag, emit, heed_clock
 from kfm.cli.run import tell
 from kfm.errors import Denied, Fenced, IntegrityError, KfmError, UsageError
 from kfm.inline import promote_run
@@ -24,6 +24,7 @@ __all__ = ["configure", "main"]
 
 def configure(parser: Parser) -> None:
     parser.add_argument("what", metavar="N|DATASET", help="a proposal, or the dataset whose newest proposal is meant")
+    clock_flag(parser)
 
 
 def main(args: Any) -> int:
@@ -36,6 +37,7 @@ def main(args: Any) -> int:
                 expected="a proposal that waits",
                 remedy="`kfm review` lists them.",
             )
+        heed_clock(world, args, row.dataset_id)
         outcome = promote_run(world, row)
         if outcome.state == "PROPOSED":
             outcome = msgspec.structs.replace(outcome, reasons=(*outcome.reasons, *_changed(world, row)))

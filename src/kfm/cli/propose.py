@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, emit
+from kfm.cli.call import Parser, clock_flag, emit
 from kfm.cli.run import run_dataset
 from kfm.errors import UsageError
 from kfm.workspace import open_workspace
@@ -17,6 +17,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="where bytes come from")
     parser.add_argument("--force", action="store_true", help="propose although nothing changed; gates still apply")
     parser.add_argument("--reason", default="", help="why it is forced; recorded")
+    clock_flag(parser)
     parser.set_defaults(dry_run=False, spec=None, propose_only=True)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, again, emit
+from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock
 from kfm.cli.run import tell
 from kfm.cli.terminal import progress, show, sign
 from kfm.cli.wal import find_run
@@ -46,6 +46,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="show: how many rows at the most")
     parser.add_argument("--unseal", action="store_true", help="show: the records of a private dataset, which needs its data key")
     parser.add_argument("--wait", default="60s", metavar="60s", help="replay: how long to wait for another run of the same dataset")
+    clock_flag(parser)
 
 
 def main(args: Any) -> int:
@@ -65,6 +66,7 @@ def main(args: Any) -> int:
                 remedy="`kfm quarantine list` shows them.",
             )
         if args.action == "replay":
+            heed_clock(world, args, row.dataset_id)
             return _replay(workspace, world, desk, row, args)
         return {"show": _show, "fix": _fix, "accept": _accept}[args.action](world, desk, row, item, args)
 

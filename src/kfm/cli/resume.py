@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, again, emit
+from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock
 from kfm.cli.run import tell
 from kfm.cli.terminal import progress
 from kfm.cli.wal import find_run
@@ -24,6 +24,7 @@ __all__ = ["configure", "main"]
 def configure(parser: Parser) -> None:
     parser.add_argument("run", nargs="?", metavar="RUN", help="only this run")
     parser.add_argument("--wait", default="60s", metavar="60s", help="how long to wait for another run of the same dataset")
+    clock_flag(parser)
 
 
 def _plan(world: World, row: LedgerRow) -> dict[str, Any]:
@@ -54,6 +55,7 @@ def main(args: Any) -> int:
             wanted = find_run(world, args.run)
             rows = [r for r in rows if r.run_id == wanted.run_id]
         waiting = [r for r in rows if r.state == "PROPOSED" and not r.promo and r.intent is None]  # for a person, not for a machine
+        heed_clock(world, args, *dict.fromkeys(r.dataset_id for r in rows if r not in waiting))
         for row in (r for r in rows if r not in waiting):
             now = world.store.read(lambda tx, r=row: tx.runs.get(r.run_id))
             if now is None or now.ended_at is not None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kfm.cli.call import Parser, emit
+from kfm.cli.call import Parser, clock_flag, emit, heed_clock
 from kfm.errors import UsageError
 from kfm.judgement import check_version
 from kfm.operate import rollback
@@ -17,6 +17,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("dataset", metavar="DATASET")
     parser.add_argument("--to", metavar="REF", help="the version; default: the one before the present")
     parser.add_argument("--reason", default="", help="why; recorded in the channel")
+    clock_flag(parser)
 
 
 def main(args: Any) -> int:
@@ -25,6 +26,7 @@ def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     workspace.require(args.dataset)
     with open_world(workspace) as world:
+        heed_clock(world, args, args.dataset)
         text = args.to if args.to is None or "@" in args.to else f"{args.dataset}@{args.to}"
         version = resolve(world, text).version_id if text else None
         made = rollback(world, args.dataset, version, args.reason.strip(), lambda found: check_version(world, args.dataset, found))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, emit, login
+from kfm.cli.call import Parser, clock_flag, emit, heed_clock, login
 from kfm.cli.terminal import progress, say, show, sign
 from kfm.clock import SystemClock
 from kfm.errors import KfmError, UsageError
@@ -19,12 +19,12 @@ from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
 from kfm.world import Outcome, World
 
-__all__ = ["configure", "main", "run_dataset", "tell"]
+__all__ = ["configure", "main", "run_dataset", "still_kept", "tell"]
 
 
 def configure(parser: Parser) -> None:
     parser.add_argument("dataset", nargs="*", metavar="DATASET", help="datasets to run")
-    parser.add_argument("--all", action="store_true", help="every registered dataset")
+    parser.add_argument("--all", action="store_true", help="every registered dataset that is not retired")
     parser.add_argument("--window", metavar="7d|DAY|SINCE/UNTIL", help="only this window; a length looks back from now")
     parser.add_argument("--since", metavar="TIME", help="start of the window, RFC 3339")
     parser.add_argument("--until", metavar="TIME", help="end of the window, RFC 3339, exclusive")
@@ -37,6 +37,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--wait", default="60s", metavar="60s", help="how long to wait for another run of the same dataset")
     parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="where bytes come from")
     parser.add_argument("--spec", type=Path, default=None, metavar="FILE", help="a governed run spec; its hash is recorded")
+    clock_flag(parser)
 
 
 def _window(args: Any) -> str:
@@ -62,7 +63,7 @@ def main(args: Any) -> int:
         for name in names:
             workspace.require(name)  # a typing mistake is found before anything runs
     outcomes: list[Outcome] = []
-    for name in names:
+    for name in still_kept(workspace, names) if args.all else names:
         try:
             outcomes += run_dataset(workspace, name, args, win, wait)
         except UsageError as error:  # with --all one unusable entry does not keep the others from running
@@ -73,7 +74,16 @@ def main(args: Any) -> int:
                 tell(outcomes[-1], 0.0)
     if args.json:
         emit({"runs": [msgspec.to_builtins(o) for o in outcomes]})
-    return max(o.exit_code for o in outcomes)
+    return max((o.exit_code for o in outcomes), default=0)
+
+
+def still_kept(workspace: Workspace, names: list[str]) -> list[str]:
+    """`names` without those that are retired, which are left out with a word."""
+    entries = ((name, workspace.readable(name)) for name in names)
+    retired = {name: entry.retired for name, entry in entries if entry is not None and entry.retired is not None}
+    for name, why in retired.items():
+        say(f"  {sign('NOOP', sys.stderr)} {name:<22} left out, it is retired: {why}")
+    return [name for name in names if name not in retired]
 
 
 def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: float) -> list[Outcome]:
@@ -84,6 +94,7 @@ def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: floa
         try:
             with open_world(workspace, upstream=args.upstream, dry_run=name if args.dry_run else None, echo=shown) as world:
                 world.propose_only = getattr(args, "propose_only", False)
+                heed_clock(world, args, name)
                 outcome = run_target(world, target, forced=args.force, reason=args.reason, wait_s=wait)
                 if outcome.exit_code == 7 and getattr(args, "accept_change", False):
                     outcome = _accepted(world, outcome, args.reason, wait)

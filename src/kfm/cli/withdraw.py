@@ -6,7 +6,7 @@ and --force does not lift it. --erase also destroys the bytes everywhere and lea
 
 from typing import Any
 
-from kfm.cli.call import Parser, emit
+from kfm.cli.call import Parser, clock_flag, emit, heed_clock
 from kfm.connectors.base import CaptureRefused
 from kfm.erase import erase
 from kfm.errors import UsageError
@@ -28,6 +28,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--reason", default="", help="why; signed into the channel, public")
     parser.add_argument("--authority", default="", metavar="NAME", help="who ordered it; with --erase needed")
     parser.add_argument("--erase", action="store_true", help="destroy the bytes too: versions, captures, parts; not to be undone")
+    clock_flag(parser)
 
 
 def main(args: Any) -> int:
@@ -39,6 +40,7 @@ def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     workspace.require(args.dataset)
     with open_world(workspace) as world:
+        heed_clock(world, args, args.dataset)
         said: dict[str, Any] = {"authority": args.authority.strip()} if args.authority.strip() else {}
         if args.erase:
             said |= {"erased": True, "date": world.clock.now().date().isoformat()}

@@ -122,3 +122,6 @@ select * from ledger where dataset_id = :dataset_id and backfill = :backfill and
 select run_id from ledger where dataset_id = :dataset_id and backfill = :backfill and state = 'STAGED'
 -- name: run_staged_counts
 select backfill, count(*) as parts from ledger where dataset_id = :dataset_id and state = 'STAGED' group by backfill order by backfill
+-- name: noop_since_failure
+select run_id, reason from noop where dataset_id = :dataset_id and partition = :partition and timestamp > coalesce((select max(coalesce(ended_at, timestamp))
+  from ledger where dataset_id = :dataset_id and partition = :partition and state in ('FAILED', 'REJECTED')), '') order by timestamp desc limit 1

@@ -299,6 +299,19 @@ class RunView(View):
     def noops(self, dataset_id: str | None = None, limit: int = 1000) -> list[NoopRow]:
         return [NoopRow(**dict(r)) for r in self._all("noop_list", dataset_id=dataset_id, limit=limit)]
 
+    def put_look(self, dataset_id: str, partition: str, run_id: str, how: str) -> None:
+        """Remember the newest look at upstream and how it ended, beside what it ends: the order of commits decides, not a clock."""
+        self._do("meta_put", key=f"look/{dataset_id}/{partition}", value=f"{run_id}\n{how}")
+
+    def look(self, dataset_id: str, partition: str) -> tuple[str, str] | None:
+        """The run of the newest look at upstream and how it ended; of a store that was rebuilt, the newest NOOP unless it failed since."""
+        told = self._one("meta_get", key=f"look/{dataset_id}/{partition}")
+        if told is not None:
+            run_id, _, how = str(told["value"]).partition("\n")
+            return run_id, how
+        row = self._one("noop_since_failure", dataset_id=dataset_id, partition=partition)
+        return None if row is None else (str(row["run_id"]), str(row["reason"]))
+
     def staged(self, dataset_id: str, partition: str, win: str) -> list[LedgerRow]:
         """The parts of one partition and window that wait to be assembled."""
         return [_ledger_row(r) for r in self._all("run_staged", dataset_id=dataset_id, partition=partition, win=win)]
