@@ -1,11 +1,12 @@
 """What needs a person: stale, stuck, waiting, denied, put aside, switched off; each with why and the next command."""
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
+from kfm.closing import workers_alive
 from kfm.errors import KfmError
 from kfm.model.freshness import delta_minutes
 from kfm.model.ledger import Generation, JobRow
@@ -43,37 +44,52 @@ def freshness(world: World, dataset_id: str) -> int | None:
     return delta_minutes(entry, world.clock.now(), newest, check.checked_at if check is not None else None)
 
 
-def attention(world: World, rows: Iterable[Mapping[str, Any]]) -> list[Attention]:
-    """Everything that needs a person, the worst first."""
+def attention(world: World, rows: Iterable[Mapping[str, Any]], only: Collection[str] = ()) -> list[Attention]:
+    """Everything that needs a person, the worst first; with `only`, of these datasets and nothing else."""
     found = [a for row in rows if (a := _dataset(row)) is not None]
-    jobs, dead, lost, off, pools, workers = world.store.read(
-        lambda tx: (
-            tx.jobs.listing(state="queued", outcome="failed", limit=20), tx.jobs.listing(state="ended", outcome="dead", limit=20), tx.jobs.lost(),
-            tx.jobs.switches(), pool_rows(tx, world.store.now_ms()), [h for h in tx.leases.held() if h["name"].startswith("worker/")],
-        )
-    )  # fmt: skip
-    found += [
-        Attention(kind="dead", what=_name(job), why=job.error or "failed too often", next=f"kfm jobs show {job.job_id[:8]}") for job in dead
-    ]
-    found += [
+    alive = world.store.read(workers_alive)
+    for name in only or (None,):
+        found += _jobs(world, name, alive)
+    if only:
+        found += [a for a in world.store.read(_switched) if a.what in only]
+    else:
+        pools, off = world.store.read(lambda tx: (pool_rows(tx, world.store.now_ms()), _switched(tx)))
+        found += off
+        found += [_pool(pool, alive) for pool in pools if pool["queued"] and pool["wait_ms"] > STUCK_S * 1000]
+    order = ("stuck", "dead", "failed", "denied", "failing", "waiting", "stale", "off")
+    return sorted(found, key=lambda a: (order.index(a.kind), a.what))
+
+
+def _switched(tx: Any) -> list[Attention]:
+    return [
         Attention(
             kind="off", what=s["name"], why=f"{s['reason']} ({s['by_whom']}, since {s['at'][:19]}Z)", next=f"kfm switch on {s['name']}"
         )
-        for s in off
+        for s in tx.jobs.switches()
     ]
-    found += [_failing(job) for job in jobs if job.attempts]
-    denied = world.store.read(lambda tx: tx.jobs.listing(state="ended", outcome="failed", limit=20))
-    found += [
+
+
+def _jobs(world: World, dataset_id: str | None, alive: bool) -> list[Attention]:
+    """Jobs that were put aside, were denied, or failed and wait to be tried again."""
+    again, dead, denied, lost, now = world.store.read(
+        lambda tx: (
+            tx.jobs.listing(state="queued", outcome="failed", dataset_id=dataset_id, limit=20),
+            tx.jobs.listing(state="ended", outcome="dead", dataset_id=dataset_id, limit=20),
+            tx.jobs.listing(state="ended", outcome="failed", dataset_id=dataset_id, limit=20),
+            tx.jobs.orphans(dataset_id), world.store.now_ms(),
+        )
+    )  # fmt: skip
+    found = [
+        Attention(kind="dead", what=_name(job), why=job.error or "failed too often", next=f"kfm jobs show {job.job_id[:8]}") for job in dead
+    ]
+    if lost:
+        kind: Literal["stuck", "waiting"] = "waiting" if alive else "stuck"
+        why = f"{len(lost)} of them; {'a worker takes them over in a moment' if alive else 'no worker is there to take them over'}"
+        found.append(Attention(kind=kind, what="jobs of a worker that is gone", why=why, next="kfm worker list" if alive else "kfm up"))
+    found += [_failing(job, now, alive) for job in again if job.attempts]
+    return found + [
         Attention(kind="denied", what=_name(j), why=j.error, next=f"kfm jobs show {j.job_id[:8]}") for j in denied if j.job_type != INGEST
     ]
-    alive = any(not h["lapsed"] for h in workers)
-    if lost:
-        found.append(Attention(kind="stuck", what="jobs of a worker that is gone", why="no worker has taken them over yet", next="kfm up"))
-    for pool in pools:
-        if pool["queued"] and pool["wait_ms"] > STUCK_S * 1000:
-            found.append(_pool(pool, alive))
-    order = ("stuck", "dead", "failed", "denied", "failing", "waiting", "stale", "off")
-    return sorted(found, key=lambda a: (order.index(a.kind), a.what))
 
 
 def _dataset(row: Mapping[str, Any]) -> Attention | None:
@@ -88,18 +104,26 @@ def _dataset(row: Mapping[str, Any]) -> Attention | None:
     return Attention(kind=kind, what=row["dataset_id"], why=why, next=row["next"] or f"kfm explain run {row['dataset_id']}")  # type: ignore[arg-type]
 
 
-def _failing(job: JobRow) -> Attention:
-    at = dt.datetime.fromtimestamp(job.not_before / 1000, dt.UTC).strftime("%H:%M:%S")
-    why = f"{job.attempts} of {job.max_attempts} tries failed, the next at {at}Z: {job.error}"
-    return Attention(kind="failing", what=_name(job), why=why, next=f"kfm jobs show {job.job_id[:8]}")
+def _failing(job: JobRow, now_ms: int, alive: bool) -> Attention:
+    tries = f"{job.attempts} of {job.max_attempts} tries failed"
+    if job.not_before > now_ms:
+        at = f"the next at {dt.datetime.fromtimestamp(job.not_before / 1000, dt.UTC).strftime('%H:%M:%S')}Z"
+        when = at if alive else f"{at} if a worker runs then"
+    else:
+        when = "the next as soon as a worker is free" if alive else "the next when a worker runs"
+    following = f"kfm run {job.dataset_id}" if job.job_type == INGEST and not alive and not job.win else f"kfm jobs show {job.job_id[:8]}"
+    return Attention(kind="failing", what=_name(job), why=f"{tries}, {when}: {job.error}", next=following)
 
 
 def _pool(pool: Mapping[str, Any], alive: bool) -> Attention:
-    waits = f"{pool['queued']} jobs wait, the oldest for {pool['wait_ms'] / 1000:.0f} s"
+    many = "1 job waits" if pool["queued"] == 1 else f"{pool['queued']} jobs wait, the oldest"
+    waits = f"{many} for {pool['wait_ms'] / 1000:.0f} s"
     if pool["paused"]:
         return Attention(kind="waiting", what=f"pool {pool['name']}", why=f"{waits}; it is paused: {pool['paused']}", next="kfm jobs pools")
-    if not alive:
-        return Attention(kind="stuck", what=f"pool {pool['name']}", why=f"{waits}; no worker runs", next="kfm up")
+    if not alive:  # nothing is wrong: whoever wants them done starts a worker
+        return Attention(
+            kind="waiting", what=f"pool {pool['name']}", why=f"{waits}; no worker runs, and `kfm up` starts one", next="kfm up"
+        )
     full = pool["slots"] is not None and pool["running"] >= pool["slots"]
     why = f"{waits}; all {pool['slots']} slots are taken" if full else f"{waits}; the workers are busy"
     return Attention(kind="waiting", what=f"pool {pool['name']}", why=why, next="kfm jobs pools")

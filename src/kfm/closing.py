@@ -9,23 +9,56 @@ from kfm.model import ids
 from kfm.model.job import Request, Trace
 from kfm.model.ledger import LedgerRow, head_key_of
 from kfm.model.staged import is_assembly
+from kfm.moments import appended_at
 from kfm.runlog import RunLog
 from kfm.world import World
 from kfm.zones.base import Zone
 
-__all__ = ["close_log", "end_parts", "follow_up", "idempotency_state"]
+__all__ = ["FOLLOWING", "close_log", "derivation", "end_parts", "follow_up", "idempotency_state", "owed", "workers_alive"]
 
 _DERIVED = {"tiles": "transform.build_tiles", "search": "index.build_embeddings"}
+FOLLOWING = ("validate.qa_dataset", *_DERIVED.values())  # what a new version may ask for
+
+
+def workers_alive(tx: Any) -> bool:
+    """Whether a worker runs, or a command that works a single job."""
+    return any(not h["lapsed"] for h in tx.leases.held() if h["name"].startswith("worker/"))
 
 
 def follow_up(tx: Any, world: World, dataset_id: str, run_id: str | None, *, derived: bool = True) -> None:
-    """What a new version asks for: to be judged by every gate, and what its registry entry wants made from it. Asked twice it is one job."""
-    entry = world.registry(dataset_id) if world.follows else None
+    """What a new version asks for: to be judged by every gate, and what its registry entry wants made from it. Asked twice it is one job.
+
+    Only where a worker runs: a plain command has judged the version itself, and offers what else could be made of it.
+    """
+    entry = world.registry(dataset_id) if world.follows and workers_alive(tx) else None
     if entry is None:
         return
     trace = Trace(parent_run_id=run_id, correlation_id=str(world.marks.get("correlation_id", "")))
     for job_type in ("validate.qa_dataset", *(_DERIVED[name] for name in entry.derive if derived)):
         tx.jobs.submit(Request(job_type=job_type, dataset_id=dataset_id, trace=trace, reason="follows a new version"))
+
+
+def owed(world: World, dataset_id: str) -> list[str]:
+    """The types of job that would make what the registry entry wants made of the official version, and nobody has made or asked for yet."""
+    entry, head = world.registry(dataset_id), world.store.read(lambda tx: tx.index.last_generation(dataset_id))
+    if entry is None or not entry.derive or head is None or head.version_id is None:
+        return []
+    made = {
+        "tiles": f"work/{dataset_id}/tiles/{head.version_id}/tiles.json",
+        "search": f"work/{dataset_id}/index/{head.version_id}/search.json",
+    }
+    since = appended_at(world, head) or ""
+    tried = {
+        kind: world.store.read(lambda tx, kind=kind: tx.jobs.listing(dataset_id=dataset_id, job_type=kind, limit=1))
+        for kind in _DERIVED.values()
+    }
+    asked = {kind for kind, jobs in tried.items() if jobs and (jobs[0].state != "ended" or str(jobs[0].ended_at) >= since)}
+    return [_DERIVED[name] for name in entry.derive if _DERIVED[name] not in asked and not world.data.exists(made[name])]
+
+
+def derivation(job_type: str, dataset_id: str) -> str:
+    """The command that works such a job now, without a worker."""
+    return f"kfm worker run-job {job_type} --dataset kfm://dataset/{dataset_id}"
 
 
 def end_parts(tx: Any, zone: Zone, row: LedgerRow, *, state: str, reason: str = "", known: bool = True) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from kfm.closing import derivation, workers_alive
 from kfm.errors import Denied, KfmError, UsageError
 from kfm.extras.search.base import DamagedIndex, Passage, Scored, find, passages, question
 from kfm.judgement import check_readable
@@ -111,14 +112,21 @@ def opened(world: World, address: str) -> Found:
 
 
 def _ask(ref: Ref) -> str:
-    return f"kfm jobs put {JOB_TYPE} --dataset kfm://dataset/{ref.dataset_id}"
+    return derivation(JOB_TYPE, ref.dataset_id)
 
 
 def _missing(world: World, ref: Ref) -> NotSearched:
-    jobs = world.store.read(lambda tx: tx.jobs.listing(dataset_id=ref.dataset_id, job_type=JOB_TYPE, limit=1))
-    if jobs and jobs[0].state != "ended":
-        return NotSearched(dataset_id=ref.dataset_id, reason="Its index is being built.", next=f"kfm jobs list --dataset {ref.dataset_id}")
-    return NotSearched(dataset_id=ref.dataset_id, reason=f"There is no index of {ref.version_id[:9]}… yet.", next=_ask(ref))
+    jobs, alive = world.store.read(lambda tx: (tx.jobs.listing(dataset_id=ref.dataset_id, job_type=JOB_TYPE, limit=1), workers_alive(tx)))
+    state, following = jobs[0].state if jobs else "", _ask(ref)
+    reason = f"There is no index of {ref.version_id[:9]}… yet."
+    if state in ("queued", "running") and not alive:
+        reason = "Its index was asked for, and no worker runs that would build it."
+    elif state in ("queued", "running"):
+        reason = "Its index is being built." if state == "running" else "Its index waits for a worker to be free."
+        following = f"kfm jobs list --dataset {ref.dataset_id}"
+    elif jobs and jobs[0].outcome in ("failed", "dead"):
+        reason, following = f"Its index could not be built: {jobs[0].error}", f"kfm jobs show {jobs[0].job_id[:8]}"
+    return NotSearched(dataset_id=ref.dataset_id, reason=reason, next=following)
 
 
 def _place(passage: Passage) -> str:

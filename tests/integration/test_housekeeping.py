@@ -501,13 +501,20 @@ def test_a_store_on_a_server_is_backed_up_too_and_restored_into_a_file(
     assert main(["-w", str(new), "rollback", QUAKES, "--reason", "try it"]) == 0
 
 
-def test_a_rollback_asks_for_what_is_made_from_a_version(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+def test_a_rollback_asks_for_what_is_made_from_a_version_where_a_worker_runs_and_offers_it_where_none_does(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
     entry = ws / "data" / "registry" / f"{QUAKES}.yml"
     entry.write_text(entry.read_text() + "\nderive: [tiles]\n")
     made = revisions(kfm, sample, 0, 1)
-    assert kfm("worker", "run", "--until-idle").code == 0
-    assert kfm("rollback", QUAKES, "--to", made[0], "--reason", "a bad feed").code == 0
-    waiting = {job["job_type"] for job in kfm("jobs", "list", "--json").json["jobs"] if job["state"] == "queued"}
-    assert waiting == {"validate.qa_dataset", "transform.build_tiles"}
+    queued = lambda: {j["job_type"] for j in kfm("jobs", "list", "--json").json["jobs"] if j["state"] == "queued"}  # noqa: E731
+    said = kfm("rollback", QUAKES, "--to", made[0], "--reason", "a bad feed")
+    assert (said.code, queued()) == (0, set()), "nobody is there to work what nobody asked for"
+    assert f"worker run-job transform.build_tiles --dataset kfm://dataset/{QUAKES}" in said.err
+    with open_world(open_workspace(ws)) as world:
+        token = world.store.transaction(lambda tx: tx.leases.take("worker/me", "me", 60))
+        assert kfm("rollback", QUAKES, "--to", made[1], "--reason", "it was right").code == 0
+        assert queued() == {"validate.qa_dataset", "transform.build_tiles"}
+        world.store.transaction(lambda tx: tx.leases.release(token))
     assert kfm("withdraw", QUAKES, "--reason", "a worse feed").code == 0
     assert kfm("worker", "run", "--until-idle").code == 0

@@ -152,13 +152,24 @@ def test_an_index_that_is_replaced_while_it_is_asked_is_no_damage(papers: Path, 
     assert ask(papers, "bridge").hits[0].text == "The bridge is finished."
 
 
-def test_an_index_that_is_asked_for_is_said_to_be_coming(tmp_path: Path) -> None:
+def test_an_index_that_is_asked_for_is_said_to_be_coming_only_when_somebody_builds_it(tmp_path: Path) -> None:
     from kfm.model.job import Request
 
-    workspace = library(tmp_path)
+    workspace, kind = library(tmp_path), "index.build_embeddings"
+    build = f"kfm worker run-job {kind} --dataset kfm://dataset/papers"
+    none = ask(workspace, "boat").not_searched[0]
+    assert "no index" in none.reason and none.next == build
     with open_world(open_workspace(workspace)) as world:
-        world.store.transaction(lambda tx: tx.jobs.submit(Request(job_type="index.build_embeddings", dataset_id="papers")))
-    assert ask(workspace, "boat").not_searched[0].reason == "Its index is being built."
+        job = world.store.transaction(lambda tx: tx.jobs.submit(Request(job_type=kind, dataset_id="papers")))
+        alone = ask(workspace, "boat").not_searched[0]
+        assert "no worker runs" in alone.reason and alone.next == build
+        token = world.store.transaction(lambda tx: tx.leases.take("worker/me", "me", 60))
+        assert "waits" in ask(workspace, "boat").not_searched[0].reason
+        assert world.store.transaction(lambda tx: tx.jobs.claim_one(token, job.job_id))
+        assert ask(workspace, "boat").not_searched[0].reason == "Its index is being built."
+        world.store.transaction(lambda tx: (tx.jobs.release(token, [job]), tx.leases.release(token)))
+    assert main(["-w", str(workspace), *build.split()[1:]]) == 0, "the command that was named builds it"
+    assert ask(workspace, "boat").not_searched == ()
 
 
 def test_words_alone_still_find_where_there_are_no_vectors(shelf: Path, without_vectors: None) -> None:  # noqa: F811
@@ -207,10 +218,10 @@ def test_a_damaged_index_hides_no_other_and_is_named_with_what_builds_it_anew(pa
     found = ask(papers, "ferry")
     assert [h.citation.dataset_id for h in found.hits] == ["levels"] and found.searched == ("levels",)
     (damaged,) = found.not_searched
-    assert damaged.dataset_id == "papers" and damaged.next == "kfm jobs put index.build_embeddings --dataset kfm://dataset/papers"
+    assert damaged.dataset_id == "papers" and damaged.next == "kfm worker run-job index.build_embeddings --dataset kfm://dataset/papers"
     capsys.readouterr()
     assert main(["-w", str(papers), "search", "ferry"]) == 0
-    assert "cannot be read" in (said := capsys.readouterr().err) and "jobs put index.build_embeddings" in said
+    assert "cannot be read" in (said := capsys.readouterr().err) and "worker run-job index.build_embeddings" in said
     assert main(["-w", str(papers), "search", "ferry", "--dataset", "papers"]) == 6, "nothing else was asked"
 
 

@@ -17,7 +17,7 @@ from kfm.cli import COMMANDS
 from kfm.errors import KfmError, UsageError
 from kfm.masking import masked
 
-__all__ = ["Parser", "again", "clock_flag", "command", "emit", "fail", "guard", "heed_clock", "login", "parser_of"]
+__all__ = ["Parser", "again", "clock_flag", "command", "emit", "fail", "guard", "heed_clock", "login", "offer", "parser_of"]
 
 
 class Parser(argparse.ArgumentParser):
@@ -74,6 +74,15 @@ def heed_clock(world: Any, args: Any, *dataset_ids: str) -> None:
     world.clock_ok = bool(getattr(args, "clock_ok", False))
     for warning in filter(None, (clock_warning(world, name) for name in dataset_ids)):
         say(f"{sign('LATE', sys.stderr)} {warning}")
+
+
+def offer(args: Any, world: Any, dataset_id: str) -> None:
+    """What could be made of the official version and is not made yet, with the command that makes it now; a worker would do it by itself."""
+    from kfm.cli.terminal import say
+    from kfm.closing import derivation, owed
+
+    for kind in owed(world, dataset_id):
+        say(f"      {kind} was not run, no worker is there: {again(args, derivation(kind, dataset_id).removeprefix('kfm '))}")
 
 
 def command(name: str, args: Sequence[str]) -> int:

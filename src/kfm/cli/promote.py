@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, clock_flag, emit, heed_clock
+from kfm.cli.call import Parser, clock_flag, emit, heed_clock, offer
 from kfm.cli.run import tell
 from kfm.errors import Denied, Fenced, IntegrityError, KfmError, UsageError
 from kfm.inline import promote_run
@@ -41,6 +41,8 @@ def main(args: Any) -> int:
         outcome = promote_run(world, row)
         if outcome.state == "PROPOSED":
             outcome = msgspec.structs.replace(outcome, reasons=(*outcome.reasons, *_changed(world, row)))
+        if outcome.state == "COMMITTED":
+            offer(args, world, row.dataset_id)
     if outcome.state != "COMMITTED" and outcome.exit_code not in (Fenced.exit_code, IntegrityError.exit_code):
         outcome = msgspec.structs.replace(outcome, exit_code=Denied.exit_code)  # whatever it is now, it is not official
     if args.json:

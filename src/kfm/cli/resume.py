@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock
+from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, offer
 from kfm.cli.run import tell
 from kfm.cli.terminal import progress
 from kfm.cli.wal import find_run
@@ -65,6 +65,8 @@ def main(args: Any) -> int:
             shown.clear()
             if not args.json:
                 tell(outcomes[-1], time.monotonic() - began)
+        for name in dict.fromkeys(o.dataset_id for o in outcomes if o.state == "COMMITTED"):
+            offer(args, world, name)
     if args.json:
         emit({"runs": [msgspec.to_builtins(o) for o in outcomes], "waiting": len(waiting)})
     elif not outcomes:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, clock_flag, emit, heed_clock, login
+from kfm.cli.call import Parser, clock_flag, emit, heed_clock, login, offer
 from kfm.cli.terminal import progress, say, show, sign
 from kfm.clock import SystemClock
 from kfm.errors import KfmError, UsageError
@@ -109,6 +109,10 @@ def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: floa
         found.append(outcome)
         if not args.json:
             tell(outcome, time.monotonic() - began, args.dry_run)
+    entry = workspace.readable(name)
+    if entry is not None and entry.derive and not args.dry_run and any(o.state == "COMMITTED" for o in found):
+        with open_world(workspace) as world:
+            offer(args, world, name)
     return found
 
 

@@ -13,6 +13,7 @@ from kfm.cli.call import emit
 from kfm.cli.terminal import say, show, sign
 from kfm.cli.worker import dataset_id_of, request_of, run_here, store_of
 from kfm.clock import SystemClock
+from kfm.closing import FOLLOWING
 from kfm.errors import Fenced, IntegrityError, UsageError
 from kfm.heartbeat import Heartbeat
 from kfm.joblog import JobLog
@@ -72,9 +73,9 @@ def _worked(workspace: Workspace, request: Request, args: Any) -> list[tuple[Job
 
 
 def _next(tx: Any, token: Token, dataset_id: str, job: JobRow) -> JobRow | None:
-    """Take the job that the run of this one asked for, judging what came in, unless a worker was faster."""
+    """Take a job that the run of this one asked for, judging what came in or making something of it, unless a worker was faster."""
     waiting = tx.jobs.listing(state="queued", dataset_id=dataset_id) if dataset_id else []
-    found = (j.job_id for j in waiting if j.job_type == "validate.qa_dataset" and j.put_ms >= job.put_ms and not j.attempts)
+    found = (j.job_id for j in waiting if j.job_type in FOLLOWING and j.put_ms >= job.put_ms and not j.attempts)
     job_id = next(found, None)
     return None if job_id is None else tx.jobs.claim_one(token, job_id)
 

@@ -2,7 +2,9 @@
 
 --json = {"datasets": [{dataset_id, state, version_id, generation, fresh, last_run_id, reason, next}],
 "attention": [{kind, what, why, next}], "pools": [{name, slots, running, queued, later, wait_ms, paused}],
-"freshness": {dataset_id: delta_minutes}}, state: official, proposed, denied, failed, running, waiting, withdrawn, none.
+"freshness": {dataset_id: delta_minutes}}, state: official, proposed, denied, failed, running, waiting, retired,
+withdrawn, none. The newest look decides what is said of upstream; a proposal that waits, and a denial on the head, always show.
+With DATASET only what is about it is told.
 """
 
 import datetime as dt
@@ -38,17 +40,17 @@ def main(args: Any) -> int:
     names = args.dataset or workspace.registered()
     with open_world(workspace) as world:
         found = [_row(workspace, world, name) for name in names]
-        needs = attention(world, [row for row, _ in found])
-        pools = world.store.read(lambda tx: pool_rows(tx, world.store.now_ms()))
+        needs = attention(world, [row for row, _ in found], only=args.dataset)
+        pools = world.store.read(lambda tx: pool_rows(tx, world.store.now_ms())) if not args.dataset else []
         late = {name: freshness(world, name) for name in names if workspace.readable(name) is not None}
     rows, code = [row for row, _ in found], max((code for _, code in found), default=0)
     if args.json:
         emit({"datasets": rows, "attention": [msgspec.to_builtins(a) for a in needs], "pools": pools, "freshness": late})
         return code
-    print(f"{len(rows)} datasets {dt.datetime.now().astimezone().strftime('%a %d %b %Y %H:%M %Z'):>65}\n")
+    print(f"{len(rows)} dataset{'s' if len(rows) != 1 else ' '} {dt.datetime.now().astimezone().strftime('%a %d %b %Y %H:%M %Z'):>65}\n")
     for row in rows:
         version = f"{row['version_id'][:9]}…  generation {row['generation']}" if row["version_id"] else "nothing official yet"
-        fresh = "" if row["version_id"] is None else "fresh" if row["fresh"] else "late"
+        fresh = "" if row["version_id"] is None or row["state"] == "retired" else "fresh" if row["fresh"] else "late"
         show(f"  {sign(_SIGNS.get(row['state'], 'NOOP'))} {row['dataset_id']:<24} {row['state']:<10} {version:<28} {fresh}")
         if row["reason"]:
             show(f"      {row['reason']}")

@@ -6,7 +6,7 @@ and --force does not lift it. --erase also destroys the bytes everywhere and lea
 
 from typing import Any
 
-from kfm.cli.call import Parser, clock_flag, emit, heed_clock
+from kfm.cli.call import Parser, clock_flag, emit, heed_clock, offer
 from kfm.connectors.base import CaptureRefused
 from kfm.erase import erase
 from kfm.errors import UsageError
@@ -56,6 +56,7 @@ def main(args: Any) -> int:
         else:
             made = withdraw_whole(world, args.dataset, args.partition, args.reason.strip(), **said)
         gone = erase(world, args.dataset) if args.erase else 0
+        offer(args, world, args.dataset)
     if args.json:
         emit(
             {

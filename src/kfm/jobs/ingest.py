@@ -1,10 +1,14 @@
 """Pull a source: look upstream, keep what is new in raw, make, judge and publish the version that follows from it."""
 
+from typing import Any
+
 import msgspec
 
+from kfm.closing import owed
 from kfm.errors import Denied, Fenced
 from kfm.inline import run_target
 from kfm.jobs.base import JobContext, JobResult, JobType
+from kfm.model.job import Request
 from kfm.model.receipt import PolicyDecision, ReceiptOutput
 from kfm.model.schedule import trigger_of
 from kfm.receipts import receipt_path
@@ -40,7 +44,15 @@ def run(ctx: JobContext) -> JobResult:
             outcomes.append(run_target(ctx.world, target, forced=bool(job.forced), reason=job.reason, wait_s=WAIT_S, taken=taken))
         except Fenced as error:  # another run is at it: look again in a while
             return JobResult(status="skipped", reason=error.happened, exit_code=5, receipt="-")
+    kinds = owed(ctx.world, ctx.dataset_id) if max(o.exit_code for o in outcomes) == 0 else []
+    if kinds:  # of a version that came while no worker ran, nothing was made yet
+        ctx.world.store.transaction(lambda tx: _ask(tx, ctx, kinds))
     return _result(ctx, outcomes)
+
+
+def _ask(tx: Any, ctx: JobContext, kinds: list[str]) -> None:
+    for kind in kinds:
+        tx.jobs.submit(Request(job_type=kind, dataset_id=ctx.dataset_id, reason="the official version has none yet"))
 
 
 def _result(ctx: JobContext, outcomes: list[Outcome]) -> JobResult:

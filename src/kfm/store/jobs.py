@@ -282,6 +282,11 @@ class JobView(View):
             or any(self._is_lease_free(_must(r)) for r in self._all("job_left"))
         )
 
+    def orphans(self, dataset_id: str | None = None) -> list[JobRow]:
+        """Jobs whose worker died with them, and that no other has taken over yet."""
+        running = self.listing(state="running", dataset_id=dataset_id, limit=1000)
+        return [j for j in running if j.owner is not None and self._is_dead({"owner": j.owner, "token": j.token})]
+
     def _is_dead(self, row: Any) -> bool:
         leases = LeaseView(self._store, self._db)
         return leases.number(row["owner"]) != row["token"] or leases.is_free(row["owner"])
