@@ -19,6 +19,7 @@ __all__ = [
     "Channel",
     "content_key",
     "kept_out",
+    "last_act",
     "pinned_parts",
     "projected_generation",
     "version_kept_out",
@@ -151,6 +152,13 @@ class Channel:
     def unverified(self, generation: int) -> GenerationPredicate:
         """The content of a generation that the index has verified already."""
         return self._decode(unwrap(self._read(generation)), generation)
+
+
+def last_act(tx: Any, head: Generation) -> Generation:
+    """The newest generation that says something of its own: a void one repeats what was there before it."""
+    while head.kind == "void" and (before := tx.index.generation(head.dataset_id, head.generation - 1)) is not None:
+        head = before
+    return head
 
 
 def projected_generation(zone: Zone, dataset_id: str) -> int | None:

@@ -31,6 +31,7 @@ __all__ = [
     "load_schedule",
     "load_updater",
     "load_workspace",
+    "new_entry",
     "parse",
     "planned",
     "planned_by",
@@ -173,6 +174,15 @@ def load_dataset(workspace: Path, dataset_id: str) -> DatasetEntry | None:
             _check_entry(entry, dataset_id, path.name)
             return entry
     return None
+
+
+def new_entry(plain: dict[str, Any]) -> DatasetEntry:
+    """An entry that is to be registered, held to what one that is registered is held to."""
+    name = f"{plain['dataset_id']}.yml"
+    _refuse_secrets(plain, name, "$")
+    entry = _with_format(_convert(plain, DatasetEntry, name, "a registry entry"))
+    _check_entry(entry, entry.dataset_id, name)
+    return entry
 
 
 @lru_cache(256)

@@ -75,4 +75,3 @@ def clock_warning(world: World, dataset_id: str) -> str:
     """What to say to a person before a generation is appended; empty: nothing."""
     found = world.store.read(lambda tx: _behind(tx, world, tx.index.last_generation(dataset_id) or EMPTY(dataset_id)))
     return "" if found is None else f"{found[1]} What is published now is dated by it."
-

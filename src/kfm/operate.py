@@ -127,7 +127,15 @@ def _rollback_to(
     earlier = [g for g in rows if g.version_id is not None and g.version_id != head.version_id and g.kind != "withdraw"]
     if version_id is not None:
         earlier = [g for g in rows if g.version_id == version_id]
-    if not earlier or (version_id is not None and version_id == head.version_id):
+    if version_id is not None and version_id == head.version_id:
+        raise UsageError(
+            f"{version_id} is what is official of {dataset_id} already, by generation {head.generation}.",
+            expected="an earlier version",
+            remedy=f"`kfm rollback {dataset_id} --reason …` goes back to the one before it."
+            if any(g.version_id not in (None, version_id) for g in rows)
+            else "There is no earlier one: `kfm withdraw` takes it out of publication.",
+        )
+    if not earlier:
         raise UsageError(
             f"{dataset_id} has no {'such' if version_id else 'earlier'} version to go back to.",
             expected="an earlier official version",

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kfm.channel import whole_withdrawn, withdrawn_by, withdrawn_inside
+from kfm.channel import EMPTY, last_act, whole_withdrawn, withdrawn_by, withdrawn_inside
 from kfm.commitments import SEALED
 from kfm.errors import Denied, IntegrityError, UsageError
 from kfm.model.ids import check_dataset_id
@@ -13,6 +13,7 @@ from kfm.model.version import is_record
 from kfm.proposal import run_of
 from kfm.raw import parse_checksums
 from kfm.release import candidate_of
+from kfm.status import shown
 from kfm.world import World
 
 __all__ = ["Located", "Ref", "dataset_of", "locate", "proposal_number", "resolve"]
@@ -50,9 +51,7 @@ def resolve(world: World, text: str) -> Ref:
     world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
     if not rows:
-        raise UsageError(
-            f"{dataset_id} has no official version yet.", expected="a published dataset", remedy=f"Run `kfm run {dataset_id}`."
-        )
+        raise UsageError(f"{dataset_id} has no official version yet.", expected="a published dataset", remedy=_way_on(world, dataset_id))
     if not which:
         found = rows[-1]
     elif re.fullmatch(r"v[0-9a-f]{8,32}", which):
@@ -68,13 +67,31 @@ def resolve(world: World, text: str) -> Ref:
             f"{text!r} is not a reference.", expected="DATASET, DATASET@vHEX (8 or more digits) or DATASET@GENERATION", remedy="Correct it."
         )
     if found.version_id is None:
-        raise _withdrawn(text, dataset_id, str(found.generation))
+        act: Generation = world.store.read(lambda tx: last_act(tx, found))
+        if act.kind != "withdraw":  # a store that was rebuilt before anything was official
+            raise UsageError(f"{text} has no official version.", expected="a published dataset", remedy=_way_on(world, dataset_id))
+        raise _withdrawn(text, dataset_id, str(act.generation))
     names = {"", *(key.split("|")[0] for key in found.contents)}
     gone = withdrawn_inside(rows[-1], found) or next(filter(None, (whole_withdrawn(rows[-1], name) for name in names)), None)
     if gone is not None:
         raise _withdrawn(text, dataset_id, gone)
     _check_kept(world, text, dataset_id, found.version_id)
     return Ref(dataset_id, found.version_id, str(found.version_digest), found.generation)
+
+
+def _way_on(world: World, dataset_id: str) -> str:
+    """What leads to an official version from where this dataset is now."""
+    head = world.store.read(lambda tx: tx.index.last_generation(dataset_id)) or EMPTY(dataset_id)
+    found = shown(world, head)
+    said = {
+        "proposed": "One waits to be approved or promoted:",
+        "denied": f"The newest was denied ({found.reason}):",
+        "failed": "The newest run failed:",
+        "waiting": "A run was left on its way:",
+        "running": "A run is at it;",
+        "retired": f"It is {found.reason};",
+    }.get(found.state, "Run")
+    return f"{said} `{found.next or f'kfm status {dataset_id}'}`."
 
 
 def _check_kept(world: World, text: str, dataset_id: str, version_id: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kfm.channel import last_act
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.window import seconds
 from kfm.world import World
@@ -53,8 +54,9 @@ def shown(world: World, head: Generation, fresh: bool = True) -> Shown:
     rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, NEWEST))
     last = next((r for r in rows if r.state not in _PASSED_OVER), None)
     entry = world.registry(dataset_id)
-    if head.generation and head.version_id is None and head.kind == "withdraw":
-        return Shown("withdrawn", f"withdrawn by generation {head.generation}", f"kfm explain {dataset_id}", last)
+    act: Generation = world.store.read(lambda tx: last_act(tx, head))
+    if act.version_id is None and act.kind == "withdraw":
+        return Shown("withdrawn", f"withdrawn by generation {act.generation}", f"kfm explain {dataset_id}", last)
     if _working(world, dataset_id):
         return Shown("running", row=last)
     if entry is not None and entry.retired is not None:

@@ -2,18 +2,21 @@
 
 import datetime as dt
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kfm.cli import main
 from kfm.clock import SystemClock
+from kfm.closing import owed
 from kfm.config import change_entry
 from kfm.sample_upstream import SampleUpstream
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
-from tests.conftest import Said
+from tests.conftest import Said, tree
 
 QUAKES, GAUGES = "ks_earthquakes", "ks_stream_gauges"
 Kfm = Callable[..., Said]
@@ -167,3 +170,157 @@ def test_a_proposal_is_not_promoted_and_nothing_resumed_by_a_clock_that_is_behin
     said = kfm("promote", QUAKES)
     assert said.code == 2 and "--clock-ok" in said.err and state(kfm)["state"] == "proposed"
     assert kfm("promote", QUAKES, "--clock-ok").code == 0 and state(kfm)["generation"] == 2
+
+
+# ---- what nobody asked for --------------------------------------------------------------------------------------------------
+def test_a_plain_run_leaves_no_job_behind_and_offers_what_could_be_made(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    change_entry(ws, QUAKES, {"derive": ["tiles", "search"]})
+    said = kfm("run", "--all")
+    assert said.code == 0 and kfm("jobs", "list", "--json", "--limit", "99").json["jobs"] != []
+    assert [j for j in kfm("jobs", "list", "--json").json["jobs"] if j["state"] != "ended"] == []
+    offered = [line.partition("no worker is there: kfm ")[2] for line in said.err.splitlines() if "no worker is there" in line]
+    assert [o.split("run-job ")[1] for o in offered] == [
+        f"{kind} --dataset kfm://dataset/{QUAKES}" for kind in ("transform.build_tiles", "index.build_embeddings")
+    ]
+    status = kfm("status", "--json").json
+    assert status["attention"] == [] and "✕" not in kfm("status").out
+    assert kfm(*offered[1].split()[2:]).code == 0 and kfm("search", "kansas").code == 0
+    with open_world(open_workspace(ws)) as world:  # a worker that looks later owes what is left
+        token = world.store.transaction(lambda tx: tx.leases.take("worker/me", "me", 60))
+        assert owed(world, QUAKES) == ["transform.build_tiles"]
+        world.store.transaction(lambda tx: tx.leases.release(token))
+    assert kfm("worker", "run-job", "ingest.pull_source", "--dataset", f"kfm://dataset/{QUAKES}", "--json").code == 0
+    with open_world(open_workspace(ws)) as world:
+        assert owed(world, QUAKES) == []
+
+
+def test_waiting_for_a_worker_is_a_hint_and_one_dataset_is_shown_alone(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert kfm("run", GAUGES).code == 0
+    sample.control(QUAKES, mode="503")
+    assert ran(kfm) == "FAILED"
+    assert kfm("jobs", "put", "validate.qa_dataset", "--dataset", f"kfm://dataset/{GAUGES}").code == 0
+    assert kfm("switch", "off", "ks_weather_stations", "--reason", "moved").code == 0
+    set_back(monkeypatch, hours=-1)  # an hour later
+    found = {a["kind"]: a for a in kfm("status", "--json").json["attention"]}
+    assert set(found) == {"failed", "failing", "waiting", "off"}
+    assert "no worker runs" in found["waiting"]["why"] and found["waiting"]["next"] == "kfm up"
+    assert "the next when a worker runs" in found["failing"]["why"] and " at " not in found["failing"]["why"].partition(":")[0]
+    assert found["failing"]["next"] == f"kfm run {QUAKES}"
+    alone = kfm("status", GAUGES, "--json").json
+    assert (alone["attention"], alone["pools"], list(alone["freshness"])) == ([], [], [GAUGES])
+    shown = kfm("status", GAUGES).out
+    assert "✕" not in shown and QUAKES not in shown and "ks_weather_stations" not in shown and "pool" not in shown
+    assert {a["kind"] for a in kfm("status", QUAKES, "--json").json["attention"]} == {"failed", "failing"}
+    sample.control(QUAKES, mode="ok")
+    assert kfm(*found["failing"]["next"].split()[1:]).code == 0
+    assert {a["kind"] for a in kfm("status", "--json").json["attention"]} == {"waiting", "off"}
+
+
+# ---- a message names what works in that very state ----------------------------------------------------------------------------
+def named(said: Said) -> list[str]:
+    """The commands that a refusal names, without the program."""
+    return re.findall(r"`kfm ([^`…]+)`", said.err)
+
+
+def test_what_leads_to_an_official_version_is_named_from_where_a_dataset_is(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    none = kfm("get", QUAKES)
+    assert none.code == 2 and named(none) == [f"run {QUAKES}"]
+    sample.control(QUAKES, mode="503")
+    assert ran(kfm) == "FAILED" and named(kfm("get", QUAKES)) == [f"explain run {QUAKES}"]
+    sample.control(QUAKES, mode="ok")
+    change_entry(ws, QUAKES, {"approvals": 1})
+    change_entry(ws, GAUGES, {"licence": ""})
+    assert (ran(kfm), ran(kfm, name=GAUGES)) == ("PROPOSED", "REJECTED")
+    for name, following in ((QUAKES, "review 1"), (GAUGES, f"explain deny {GAUGES}")):
+        for command in (("get",), ("cite",), ("bundle", "-o", str(ws / "out.zip"))):
+            said = kfm(*command, name)
+            assert said.code == 2 and named(said) == [following], (command, said.err)
+        assert kfm(*following.split()).code in (3, 7), "and that command speaks of it"
+
+
+def test_a_file_that_is_not_there_is_said_to_be_missing(
+    kfm: Kfm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    for what in ("nofile.zip", "no file", "./nofile", "nofile", "Proof.ZIP"):
+        assert main(["verify", what]) == 2
+        said = capsys.readouterr().err
+        assert f"There is no file or folder {what}" in said and "is not a kfm workspace" not in said, what
+    assert "There is no file or folder nofile.zip" in kfm("verify", "nofile.zip").err
+    assert main(["verify"]) == 2 and "is not a kfm workspace" in capsys.readouterr().err
+
+
+def test_going_back_to_what_is_official_says_that_it_is(kfm: Kfm, sample: SampleUpstream) -> None:
+    assert ran(kfm) == "COMMITTED"
+    first = state(kfm)["version_id"]
+    said = kfm("rollback", QUAKES, "--to", first, "--reason", "try")
+    assert said.code == 2 and "already" in said.err and "There is no earlier one" in said.err
+    sample.control(QUAKES, revision=1)
+    assert ran(kfm) == "COMMITTED"
+    for to in (state(kfm)["version_id"], "2", f"{QUAKES}@2"):
+        said = kfm("rollback", QUAKES, "--to", to, "--reason", "try")
+        assert said.code == 2 and "official of ks_earthquakes already, by generation 2" in said.err and f"kfm rollback {QUAKES}" in said.err
+    assert "no version of" in kfm("rollback", QUAKES, "--to", f"{GAUGES}@1", "--reason", "try").err
+
+
+def test_an_act_of_a_person_is_explained_and_not_the_last_run(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    assert ran(kfm) == "COMMITTED"
+    sample.control(QUAKES, revision=1)
+    assert ran(kfm) == "COMMITTED"
+    made = [kfm("explain", f"{QUAKES}@{n}", "--json").json["facts"]["version"] for n in (1, 2)]
+    assert made[1] == state(kfm)["version_id"] != made[0]
+    assert kfm("rollback", QUAKES, "--reason", "a bad feed").code == 0
+    back = kfm("explain", QUAKES, "--json").json
+    assert "Generation 3" in back["what"] and made[0] in back["what"] and back["facts"]["why"] == "a bad feed" and back["facts"]["when"]
+    said = kfm("withdraw", QUAKES, "--record", f"event_id={_first_id(ws)}", "--reason", "a private pond", "--authority", "R. Stone")
+    assert said.code == 0, said.err
+    less = kfm("explain", QUAKES, "--json").json
+    assert "Generation 4" in less["what"] and "withdrew records" in less["what"]
+    assert (less["facts"]["why"], less["facts"]["authority"], less["facts"]["official"]) == (
+        "a private pond",
+        "R. Stone",
+        state(kfm)["version_id"],
+    )
+    assert kfm("explain", f"{QUAKES}@{state(kfm)['version_id']}", "--json").json["what"] == less["what"], "no run made what is left"
+    assert kfm("withdraw", QUAKES, "--reason", "all of it").code == 0
+    gone = kfm("explain", QUAKES)
+    assert "withdrew the whole dataset" in gone.out and "all of it" in gone.out and "COMMITTED" not in gone.out
+    refused = kfm("get", QUAKES)
+    assert refused.code == 3 and named(refused) == [f"explain {QUAKES}"]
+    assert kfm("reindex").code == 0 and "withdrew the whole dataset" in kfm("explain", QUAKES).out
+
+
+def _first_id(ws: Path) -> str:
+    import pyarrow.parquet as pq
+
+    return str(pq.read_table(next((ws / "data" / "processed" / QUAKES).rglob("*.parquet")))["event_id"][0].as_py())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--url", "https://data.example/x", "--format", "xml"),
+        ("--url", "https://data.example/x", "--format", "XML", "--kind", "delimited"),
+        ("--url", "https://data.example/x.csv", "--format", "geojson", "--kind", "delimited"),
+        ("--url", "https://data.example/x.csv", "--kind", "raster", "--format", "csv"),
+        ("--url", "https://data.example/x.csv", "--kind", "delimited", "--sensitivity", "restricted"),
+        ("--url", "https://data.example/x.csv", "--title", "ghp_abcdefghijklmnopqrstuvwxyz0123456789"),
+    ],
+)
+def test_a_connector_that_could_not_run_is_refused_before_a_file_is_written(kfm: Kfm, ws: Path, options: tuple[str, ...]) -> None:
+    before = tree(ws)
+    said = kfm("connector", "new", "made_up", *options)
+    assert said.code == 2 and "went wrong that should not" not in said.err and "made_up" in said.err
+    assert tree(ws) == before
+    if "--kind" not in options and "--format" not in options:
+        return
+    said = kfm("dataset", "new", "made_up", "--url", "https://data.example/x.csv", "--cadence", "now and then")
+    assert said.code == 2 and "went wrong that should not" not in said.err and tree(ws) == before
+
+
+def test_the_overview_promises_no_number_of_sample_datasets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert not re.search(r"demo .*\b(two|three|four|five)\b", capsys.readouterr().out)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {  # name -> (module, what it is for)
-    "demo": ("demo", "run three sample datasets end to end, in a folder of their own"),
+    "demo": ("demo", "run the sample datasets end to end, in a folder of their own"),
     "init": ("init", "make a workspace"),
     "dataset": ("dataset", "register, list and check datasets"),
     "connector": ("connector", "make connectors, and check that they keep their contract"),

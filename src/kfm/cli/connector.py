@@ -18,9 +18,8 @@ import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import sign
-from kfm.config import check_source_url
+from kfm.config import check_source_url, new_entry
 from kfm.errors import UsageError
-from kfm.model.dataset import DatasetEntry
 from kfm.model.ids import check_dataset_id, check_id
 from kfm.model.kinds import KINDS
 from kfm.model.mapping import column_names
@@ -125,7 +124,7 @@ def _write(workspace: Workspace, name: str, args: Any) -> int:
     files, entry = _drawn(name, args)
     entry = entry if workspace.entry(name) is None else {}
     if entry:
-        msgspec.convert(entry, DatasetEntry)
+        new_entry(entry)  # nothing is written that could not be run
         files[Path("data", "registry", f"{name}.yml")] = msgspec.yaml.encode(entry, order=None)
     hidden = args.sensitivity != "public" or args.policy_label not in ("", "public")
     made = [str(p) for p, content in files.items() if _created(workspace.path / p, content, hidden and p.parts[0] == "inbox")]

@@ -11,9 +11,8 @@ import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say
-from kfm.config import change_entry, check_source_url
+from kfm.config import change_entry, check_source_url, new_entry
 from kfm.errors import KfmError, UsageError
-from kfm.model.dataset import DatasetEntry
 from kfm.model.ids import check_dataset_id
 from kfm.workspace import open_workspace
 
@@ -72,7 +71,7 @@ def _new(workspace: Any, args: Any) -> int:
     plain: dict[str, Any] = {"dataset_id": args.dataset_id, "title": args.title or args.dataset_id.replace("_", " ").capitalize()}
     plain |= {k: v for k, v in (("licence", args.licence), ("sensitivity", args.sensitivity), ("policy_label", args.policy_label)) if v}
     plain |= {"source": source, "business_key": list(args.key), "cadence": args.cadence}
-    msgspec.convert(plain, DatasetEntry)
+    new_entry(plain)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.yaml.encode(plain, order=None))
     missing = [k for k in ("licence", "sensitivity", "policy_label") if k not in plain]

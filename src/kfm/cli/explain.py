@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from kfm.channel import last_act
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import sign
 from kfm.cli.wal import find_run, journal_of
@@ -92,7 +93,8 @@ def _of(world: World, head: Generation, rows: list[LedgerRow], status: dict[str,
     if made[-1].kind == "promote":
         row = next((r for r in rows if r.run_id == made[-1].run_id), None)
         return None if row is None else _run(world, row)
-    return _act(world, made[-1], official=made[-1].generation == head.generation)
+    newest: Generation = world.store.read(lambda tx: last_act(tx, head))
+    return _act(world, made[-1], official=made[-1].generation in (newest.generation, head.generation))
 
 
 _ACTS = {"withdraw": "withdrew", "rollback": "went back to", "void": "repeats what was official before it"}
@@ -128,7 +130,9 @@ def _act(world: World, made: Generation, official: bool) -> dict[str, Any]:
 def _withdrawn(rules: list[dict[str, Any]]) -> str:
     rule = rules[0] if rules else {}
     if "commitment" in rule:
-        return {"records": "records", "area": "the records of an area"}.get(rule.get("kind", ""), "records") + "; which ones is not told in public"
+        return {"records": "records", "area": "the records of an area"}.get(
+            rule.get("kind", ""), "records"
+        ) + "; which ones is not told in public"
     return "the whole dataset" if rule.get("content") == "*" else f"partition {rule['content']!r}" if rule.get("content") else "its content"
 
 

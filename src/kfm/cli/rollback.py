@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from kfm.cli.call import Parser, clock_flag, emit, heed_clock
+from kfm.cli.call import Parser, clock_flag, emit, heed_clock, offer
 from kfm.errors import UsageError
 from kfm.judgement import check_version
 from kfm.operate import rollback
-from kfm.ref import resolve
+from kfm.ref import dataset_of, resolve
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 
@@ -28,8 +28,11 @@ def main(args: Any) -> int:
     with open_world(workspace) as world:
         heed_clock(world, args, args.dataset)
         text = args.to if args.to is None or "@" in args.to else f"{args.dataset}@{args.to}"
+        if text is not None and dataset_of(text) != args.dataset:
+            raise UsageError(f"{args.to} is no version of {args.dataset}.", expected=f"{args.dataset}@…", remedy="Correct --to.")
         version = resolve(world, text).version_id if text else None
         made = rollback(world, args.dataset, version, args.reason.strip(), lambda found: check_version(world, args.dataset, found))
+        offer(args, world, args.dataset)
     if args.json:
         emit({"status": "rolled_back", "dataset_id": args.dataset, "version_id": made.version_id, "generation": made.generation})
         return 0

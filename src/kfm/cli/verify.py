@@ -7,6 +7,7 @@ A workspace or bundle is `verified` when its root is the one you name with --roo
 import datetime as dt
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from kfm.errors import UsageError
 from kfm.ref import resolve
 from kfm.verify import Verified, verify_dataset, verify_folder, verify_receipts
 from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace import Workspace, open_workspace
 
 __all__ = ["configure", "main"]
 
@@ -79,7 +80,7 @@ def main(args: Any) -> int:
     if Path(what).is_file():
         return _bundle(args)
     found, root, expired = Verified(), "", False
-    if ("/" in what or (what and Path(what).is_dir())) and not what.startswith("kfm://"):
+    if what and not what.startswith("kfm://") and ("/" in what or Path(what).is_dir() or not _may_be_reference(what)):
         if not Path(what).is_dir():
             raise UsageError(
                 f"There is no file or folder {what}.",
@@ -89,8 +90,9 @@ def main(args: Any) -> int:
         verify_folder(Path(what), found, what)
         verdict, code = _verdict(args, "", False, found.exit_code)
         return _say(args, found, {"verdict": verdict, "root": None}, code)
-    workspace = open_workspace(args.workspace)
+    workspace = _workspace(args, what)
     with open_world(workspace) as world:
+        what = what.removeprefix("kfm://dataset/")
         for name in [what.split("@")[0]] if what else workspace.registered():
             if what:
                 workspace.require(name)
@@ -104,6 +106,24 @@ def main(args: Any) -> int:
             check(world, args.witness, found)
     verdict, code = _verdict(args, root, expired, found.exit_code)
     return _say(args, found, {"verdict": verdict, "root": root or None}, code)
+
+
+def _may_be_reference(what: str) -> bool:
+    return re.fullmatch(r"[a-z][a-z0-9_]*(@.*)?", what) is not None
+
+
+def _workspace(args: Any, what: str) -> Workspace:
+    """The workspace; where there is none, a name may have been meant as a file."""
+    try:
+        return open_workspace(args.workspace)
+    except UsageError as error:
+        if not what or args.workspace is not None:
+            raise
+        raise UsageError(
+            f"There is no file or folder {what}, and no workspace here in which it could be a dataset.",
+            expected="a folder with checksums.sha256, a bundle, or a reference inside a workspace",
+            remedy="Check the path, or name a workspace with -w.",
+        ) from error
 
 
 def _say(args: Any, found: Verified, more: dict[str, Any], code: int) -> int:

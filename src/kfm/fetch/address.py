@@ -9,7 +9,7 @@ from kfm.errors import Denied, UpstreamUnavailable
 from kfm.fetch.base import UpstreamRefused
 from kfm.fetch.trouble import Transient
 
-__all__ = ["Lookup", "checked_addresses", "lookup", "refusal"]
+__all__ = ["Lookup", "checked_addresses", "inner", "lookup", "refusal"]
 
 Lookup = Callable[[str], tuple[str, ...]]
 
@@ -25,6 +25,7 @@ _V6_NETWORKS = {
 }
 _V6_GLOBAL = ipaddress.IPv6Network("2000::/3")
 _KINDS = ("unspecified", "loopback", "link_local", "multicast", "reserved", "private")
+_INNER = (".localhost", ".local", ".internal", ".intranet", ".lan", ".home.arpa", ".localdomain")
 _LOOKS_NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 
 
@@ -57,6 +58,15 @@ def refusal(address: str) -> str | None:
     if not ip.is_global or (ip.version == 6 and ip not in _V6_GLOBAL):
         return "not global"
     return None
+
+
+def inner(host: str) -> str | None:
+    """What kind of inner place `host` names, as far as can be told without asking anybody; None: none."""
+    plain = host.strip("[]").rstrip(".")
+    if not _LOOKS_NUMERIC.fullmatch(plain) and ":" not in plain:
+        return "a name of this network" if "." not in plain or plain.endswith(_INNER) else None
+    why = refusal(plain)
+    return None if why is None else "an unusual spelling of an address" if why == "not an address" else f"an address that is {why}"
 
 
 def checked_addresses(host: str, *, resolve: Lookup, allow_loopback: bool) -> tuple[str, ...]:

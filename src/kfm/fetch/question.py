@@ -6,6 +6,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urljoin
 
 from kfm.errors import Denied, UpstreamUnavailable, UsageError
+from kfm.fetch.address import inner
 from kfm.fetch.base import FetchRequest, UpstreamRefused
 from kfm.fetch.connect import Dialer
 from kfm.fetch.credentials import check_value, query_references, resolve_headers, resolve_query
@@ -20,6 +21,7 @@ Condition = Sequence[tuple[str, str]]  # header fields such as If-None-Match
 Turn = Callable[[Target], AbstractContextManager[Callable[[Head], None]]]  # holds a place with a host; is told what it answered
 
 MAX_REDIRECTS = 5
+_LOOPBACK = {"localhost", "127.0.0.1", "::1", "[::1]"}
 _REDIRECTS = {301, 302, 303, 307, 308}
 _REPEATING = {307, 308}  # RFC 9110, 15.4: only these ask for the same method and body again
 
@@ -112,7 +114,7 @@ class Question:
             raise _denied_redirect("to something that is not a plain http or https address") from error
         if target.scheme == "https" and found.scheme == "http":
             raise _denied_redirect("from https to http")
-        _check_host(found, self._request.hosts)
+        _check_host(found, self._request.hosts, answered=True)
         return found
 
 
@@ -127,7 +129,7 @@ def usable_target(request: FetchRequest) -> Target:
     if request.accept:
         check_value("Accept", request.accept)
     target = parse_url(request.url)
-    _check_host(target, request.hosts)
+    _check_host(target, request.hosts, answered=bool(request.made_from))
     if request.etag is not None and strong_etag(request.etag) is None:
         raise UsageError(
             "The validator of the last version is not a strong ETag.",
@@ -137,13 +139,23 @@ def usable_target(request: FetchRequest) -> Target:
     return target
 
 
-def _check_host(target: Target, hosts: tuple[str, ...]) -> None:
-    if target.host not in hosts:
+def _check_host(target: Target, hosts: tuple[str, ...], *, answered: bool) -> None:
+    """Refuse a host that is not listed; `answered`: upstream named it, not the registry."""
+    if target.host in hosts:
+        return
+    inside = inner(target.host) if answered else None
+    tested = target.host in _LOOPBACK and any(host in _LOOPBACK for host in hosts)  # a workspace for tests
+    if inside is not None and not tested:  # to be named in the registry would not open it either
         raise Denied(
-            f"The host {target.host} is not allowed for this dataset.",
-            expected=f"one of {', '.join(hosts) or 'no hosts at all'}",
-            remedy="Add it to `source.hosts` in the registry if you trust it.",
+            f"The host {target.host} is not allowed for this dataset, and is {inside}.",
+            expected=f"one of {', '.join(hosts) or 'no hosts at all'}; never a machine of this network",
+            remedy="Do not trust this answer: ask who keeps the source, and correct `source.url` if it has moved.",
         )
+    raise Denied(
+        f"The host {target.host} is not allowed for this dataset.",
+        expected=f"one of {', '.join(hosts) or 'no hosts at all'}",
+        remedy="Add it to `source.hosts` in the registry if you trust it.",
+    )
 
 
 def _denied_redirect(where: str) -> Denied:

@@ -242,8 +242,7 @@ def test_another_port_of_the_same_host_gets_no_credentials(upstream, say, fetche
         "ftp://127.0.0.1/",
         "gopher://127.0.0.1/",
         "http://[::1",
-        "http://2130706433/",
-        "http://169.254.169.254/latest/meta-data/",
+        "http://localhost/",
     ],
 )
 def test_a_redirect_elsewhere_is_denied_and_names_the_setting(location, upstream, say, fetcher, request_for, into, left_over):
@@ -253,6 +252,21 @@ def test_a_redirect_elsewhere_is_denied_and_names_the_setting(location, upstream
     assert "source.hosts" in caught.value.remedy
     assert len(upstream.asked) == 1
     assert left_over() == []
+
+
+@pytest.mark.parametrize(
+    ("host", "word"),
+    [
+        ("169.254.169.254", "cloud metadata"), ("169.254.7.7", "link-local"), ("10.0.0.1", "private"), ("192.168.1.1", "private"), ("[fe80::1]", "link-local"),
+        ("[fd00::1]", "private"), ("100.64.0.1", "carrier-grade"), ("2130706433", "unusual spelling"), ("metadata.google.internal", "this network"),
+        ("printer", "this network"), ("0.0.0.0", "unspecified"),
+    ],
+)  # fmt: skip
+def test_a_redirect_into_this_network_is_denied_and_nobody_is_told_to_allow_it(host, word, upstream, say, fetcher, request_for, into):
+    upstream.answers(say.answer(302, Location=f"http://{host}/latest/meta-data/"))
+    with pytest.raises(Denied, match=word) as caught:
+        fetcher().fetch(request_for(), into)
+    assert "source.hosts" not in caught.value.remedy and "Do not trust" in caught.value.remedy
 
 
 def test_a_redirect_to_a_listed_name_with_a_private_address_is_denied(upstream, say, fetcher, request_for, into):
