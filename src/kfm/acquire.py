@@ -1,7 +1,6 @@
 """acquire: the files of a capture whose addresses follow from answers; code asks for them in the child, this side fetches."""
 
 import re
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from kfm.capture import say_odd, with_type_checked
+from kfm.capture import Limits, say_odd, with_type_checked
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformJob, TransformResult
 from kfm.errors import Denied, KfmError, UsageError
-from kfm.fetch.base import Fetched, FetchRequest, TooLarge
+from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import canonical_url, expand_url, parse_url
 from kfm.raw import RESERVED
 from kfm.runlog import RunLog
@@ -121,7 +120,7 @@ class _Desk:
         self._kept, self._given = kept, given
         self._hosts = hosts_of(target, urls)
         self._names: set[str] = set()
-        self._left, self._lock = target.entry.source.capture_limit, threading.Lock()
+        self._limits = Limits(world, target)
         self.trouble: KfmError | None = None  # why the last request failed, in our own words and with our own exit code
 
     def serve(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -168,29 +167,20 @@ class _Desk:
                 f"acquire() asks for {parse_url(url).host} by http.", expected="https, as registered", remedy="Do not follow that link."
             )
         into = self._kept / f"{item['name']}.{source.format}"
-        with self._lock:
-            room_left = self._left
         request = FetchRequest(
             url=url,
             made_from=registered if registered != url else "",
             hosts=self._hosts,
             headers=source.headers,
-            max_bytes=max(1, room_left),
+            max_bytes=source.capture_limit,
+            budget=self._limits.budget,
+            max_seconds=self._limits.seconds,
             accept=str(item.get("accept") or ""),
             body=str(item.get("body") or ""),
         )
         answer = self._world.fetcher.fetch(request, into)
         if item.get("keep", True):  # what only helps to ask may be anything
             answer = with_type_checked(answer, source.format, source.kind)
-        with self._lock:
-            self._left -= answer.size
-            over = self._left < 0
-        if over:
-            raise TooLarge(
-                f"The files of {self._target.dataset_id} are larger than {source.capture_limit:,} bytes together.",
-                expected="no more than `source.max_bytes`",
-                remedy="Look at what upstream sends; raise `source.max_bytes` if it is right.",
-            )
         return into, answer
 
     def _note(self, item: dict[str, Any], path: Path, answer: Fetched) -> None:

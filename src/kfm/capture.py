@@ -12,7 +12,7 @@ from kfm.clock import rfc3339
 from kfm.commitments import SEALED
 from kfm.connectors.base import CaptureRefused, Refusal
 from kfm.errors import IntegrityError, StepFailed
-from kfm.fetch.base import Fetched, FetchRequest
+from kfm.fetch.base import Budget, Fetched, FetchRequest
 from kfm.fetch.url import canonical_url, expand_url, host_of
 from kfm.model import ids
 from kfm.model.ledger import Generation, HeadKey, LedgerRow
@@ -25,12 +25,14 @@ from kfm.zones.base import hash_file
 
 __all__ = [
     "Captured",
+    "Limits",
     "canonical_url_of",
     "capture_again",
     "capture_name",
     "captured_file",
     "look",
     "replay_capture",
+    "say_odd",
     "source_refs",
     "with_type_checked",
 ]
@@ -124,16 +126,17 @@ def _fetched(world: World, target: Target, log: RunLog, scratch: Path, key: Head
     """A capture of the registered addresses."""
     answers: list[Fetched] = []
     files: dict[str, Path] = {}
+    limits = Limits(world, target)
     for number, source in enumerate(target.sources):
         name = f"{source['source_id']}.{target.entry.source.format}"
         etag = etags[number] if number < len(etags) else None
-        answers.append(_fetch(world, target, log, source, scratch / name, etag))
+        answers.append(_fetch(world, target, log, source, scratch / name, etag, limits))
         files[name] = scratch / name
     if etags and key is not None and all(a.status == 304 for a in answers):
         return _captured(world, target, answers, files, key)
     for number, source in enumerate(target.sources):
         if answers[number].status == 304:  # some sources moved: the whole input is needed
-            answers[number] = _fetch(world, target, log, source, list(files.values())[number], None)
+            answers[number] = _fetch(world, target, log, source, list(files.values())[number], None, limits)
     return _captured(world, target, answers, files, None)
 
 
@@ -143,7 +146,19 @@ def _last_seen(tx: Any, target: Target) -> tuple[HeadKey | None, Generation | No
     return key, tx.index.last_generation(target.dataset_id), tx.index.untrusted(target.dataset_id, target.sources[0]["url"])
 
 
-def _fetch(world: World, target: Target, log: RunLog, source: dict[str, str], into: Path, etag: str | None) -> Fetched:
+class Limits:
+    """What the files of one capture may take together: bytes, and time."""
+
+    def __init__(self, world: World, target: Target) -> None:
+        self.budget, self._clock = Budget(target.entry.source.capture_limit), world.clock
+        self._until = self._clock.boot_ns() + target.entry.source.step_limit * 10**9
+
+    @property
+    def seconds(self) -> float:
+        return max(0.001, (self._until - self._clock.boot_ns()) / 1e9)
+
+
+def _fetch(world: World, target: Target, log: RunLog, source: dict[str, str], into: Path, etag: str | None, limits: Limits) -> Fetched:
     spec = target.entry.source
     if source["url"].startswith(OWN):
         from kfm.derive import fetch_table  # joins only
@@ -154,7 +169,16 @@ def _fetch(world: World, target: Target, log: RunLog, source: dict[str, str], in
     since, _, until = target.win.partition("/")
     url = expand_url(source["url"], since or None, until or None, target.partition or None)
     hosts = tuple(sorted({host_of(url), *(h.lower() for h in spec.hosts)}))
-    answer = world.fetcher.fetch(FetchRequest(url=url, hosts=hosts, etag=etag, headers=spec.headers, max_bytes=spec.capture_limit), into)
+    request = FetchRequest(
+        url=url,
+        hosts=hosts,
+        etag=etag,
+        headers=spec.headers,
+        max_bytes=spec.capture_limit,
+        budget=limits.budget,
+        max_seconds=limits.seconds,
+    )
+    answer = world.fetcher.fetch(request, into)
     answer = with_type_checked(answer, spec.format, spec.kind)
     log.say(
         "source.answered",

@@ -19,6 +19,7 @@ from kfm.errors import IntegrityError, KfmError, MissingExtra
 from kfm.gates.base import Gate
 from kfm.heartbeat import Heartbeat
 from kfm.model import ids
+from kfm.model.dataset import Source
 from kfm.policy.base import Decision, Evaluator, sources_of
 from kfm.publisher.base import Publisher
 from kfm.publisher.local import LocalPublisher
@@ -119,10 +120,25 @@ def _toolchain() -> tuple[tuple[str, str], ...]:
     return tuple(sorted(toolchain().items()))
 
 
-def _transform(job: TransformJob, scratch: Path, on_event: Echo | None) -> TransformResult:
-    from kfm.connectors.process import run_transform  # a NOOP starts no child
+class _Steps:
+    """The steps that run in a child, each no longer than the registry entry of its dataset allows."""
 
-    return run_transform(job, scratch, on_event=on_event, timeout_s=float(os.environ.get("KFM_STEP_SECONDS", "21600")))
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def transform(self, job: TransformJob, scratch: Path, on_event: Echo | None) -> TransformResult:
+        from kfm.connectors.process import run_transform  # a NOOP starts no child
+
+        return run_transform(job, scratch, on_event=on_event, timeout_s=self._seconds(job))
+
+    def acquire(self, job: TransformJob, scratch: Path, fetch: Callable[[dict[str, Any]], dict[str, Any]], heard: Echo) -> TransformResult:
+        from kfm.connectors.process import run_transform
+
+        return run_transform(job, scratch, fetch=fetch, on_event=heard, timeout_s=self._seconds(job))
+
+    def _seconds(self, job: TransformJob) -> float:
+        entry = self._workspace.readable(job.dataset_id)
+        return float((entry.source if entry is not None else Source()).step_limit)
 
 
 @contextmanager
@@ -131,12 +147,6 @@ def _warm() -> Iterator[None]:
 
     with kept_warm():
         yield
-
-
-def _acquire(job: TransformJob, scratch: Path, fetch: Callable[[dict[str, Any]], dict[str, Any]], heard: Echo) -> TransformResult:
-    from kfm.connectors.process import run_transform
-
-    return run_transform(job, scratch, fetch=fetch, on_event=heard, timeout_s=float(os.environ.get("KFM_STEP_SECONDS", "21600")))
 
 
 def _private(workspace: Path) -> dict[str, str]:
@@ -226,7 +236,7 @@ def _open_world(
     data, root = workspace.zones()
     aside = Path(tempfile.mkdtemp(prefix="kfm-replay-")) if upstream == "replay" else None
     fetcher = Routed(workspace, upstream == "sample", replayed(workspace, store, aside) if aside is not None else None)
-    policy = _Policy(workspace)
+    policy, steps = _Policy(workspace), _Steps(workspace)
     world = World(
         clock=clock,
         store=store,
@@ -234,9 +244,9 @@ def _open_world(
         root=root,
         keys=KeyFolder(workspace.keys),
         fetcher=fetcher,
-        transform=_transform,
-        merge=_transform,
-        acquire=_acquire,
+        transform=steps.transform,
+        merge=steps.transform,
+        acquire=steps.acquire,
         warm=_warm,
         publisher=_publisher(publisher, data, root),
         gates=_Gates(),
@@ -381,9 +391,10 @@ def _reindex_server(workspace: Workspace, url: str, damaged: list[str]) -> dict[
 
 
 def _bare_world(workspace: Workspace, data: LocalZone, root: LocalZone, clock: Clock) -> World:
+    steps = _Steps(workspace)
     return World(
         clock=clock, store=None, data=data, root=root, keys=KeyFolder(workspace.path / "keys"), fetcher=Routed(workspace, False),
-        transform=_transform, merge=_transform, publisher=LocalPublisher(data, root), gates=_Gates(), policy_digest=workspace.policy_digest,
+        transform=steps.transform, merge=steps.transform, publisher=LocalPublisher(data, root), gates=_Gates(), policy_digest=workspace.policy_digest,
         registry=workspace.entry, private=_private(workspace.path), facts=_facts(workspace.path), vaults=Vaults(workspace.path / "keys" / "data"),
     )  # fmt: skip
 

@@ -44,6 +44,7 @@ class Limits:
 
     timeout_s: float = 3600.0
     memory_mb: int = 4096
+    key: str = ""  # what gives it more time
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +74,7 @@ class _Child:
     process: "subprocess.Popen[bytes]"
     began: float
     deadline: float
+    limits: Limits = Limits()
     heard: bytearray = field(default_factory=bytearray)
     stopped: str = ""  # why we stopped it
 
@@ -96,7 +98,7 @@ class Worker:
 
     def __init__(
         self, store: Any, clock: Clock, *, name: str, slots: int, lease_seconds: float, command: Sequence[str] = (), tell: Tell = lambda *a, **k: None,
-        limits: Callable[[str], Limits] = lambda job_type: Limits(), died: Callable[[JobRow, str, str], None] = lambda *a: None,
+        limits: Callable[[JobRow], Limits] = lambda job: Limits(), died: Callable[[JobRow, str, str], None] = lambda *a: None,
         pools: Sequence[str] = (), order: dict[str, Any] | None = None, beat: Callable[[], None] = lambda: None, grace_s: float = 3600.0,
     ) -> None:  # fmt: skip
         self._store, self._clock, self.name, self._slots = store, clock, name, slots
@@ -331,9 +333,9 @@ class Worker:
             self._store.transaction(lambda tx: tx.jobs.fail(self._token, job, why))
 
     def _start(self, job: JobRow) -> None:
-        limits, run_id, now = self._limits(job.job_type), str(ids.new_run_id()), time.monotonic()
+        limits, run_id, now = self._limits(job), str(ids.new_run_id()), time.monotonic()
         process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0)
-        child = _Child(job, run_id, process, now, now + limits.timeout_s)
+        child = _Child(job, run_id, process, now, now + limits.timeout_s, limits)
         assert process.stdin is not None
         assert process.stdout is not None
         order = {**self._order, "job": msgspec.to_builtins(job), "run_id": run_id, "memory_mb": limits.memory_mb}
@@ -496,7 +498,12 @@ def _said(child: _Child, code: int) -> Ended:
     if child.stopped == "cancelled":
         return Ended(status="failed", reason="cancelled", error="cancelled", retry=False)
     if child.stopped == "time":
-        return Ended(status="failed", reason="it did not finish in time and was stopped", error="time limit")
+        said = f"it was not done after {child.limits.timeout_s:g} seconds and was stopped"
+        return Ended(
+            status="failed",
+            reason=said,
+            error=f"time limit: {said}" + (f"; {child.limits.key} gives it longer" if child.limits.key else ""),
+        )
     try:
         return msgspec.json.decode(bytes(child.heard).rsplit(b"\n", 2)[-2], type=Ended)
     except (msgspec.DecodeError, IndexError):

@@ -375,3 +375,35 @@ def test_a_page_of_another_type_is_kept_as_a_warning_and_what_only_helped_to_ask
         found = look(world, targets_of(workspace, "asked")[0], world.log("asked"), scratch, conditional=True)
     assert [s["warnings"] for s in found.sources] == [list(found.warnings)] * 2
     assert found.warnings == ("Upstream calls its answer application/json, but csv is registered; it was read as csv.",)
+
+
+def test_all_files_of_a_capture_share_one_limit_of_bytes_and_it_is_named(
+    kfm: Kfm, ws: Path, up: Upstream, connector: Callable[..., None]
+) -> None:
+    for number in range(4):
+        up.files[f"/{number}.csv"] = b"id,v\n" + f"r{number},{'x' * 600}\n".encode()
+    many = 'def acquire(ask):\n    ask.get_many({f"f{n}": f"{base}/{n}.csv" for n in range(4)})\n'.replace("{base}", up.url)
+    entry = ws / "data" / "registry" / "asked.yml"
+    for code, source in (
+        (many, {"max_bytes": 2000}),
+        ("def transform(ctx, rows):\n    yield from rows\n", {"max_bytes": 1000, "urls": f"['{up.url}/2.csv']"}),
+    ):
+        connector(code, **source)
+        said = kfm("run", "asked")
+        assert said.code == 1
+        told = " ".join((said.out + said.err).split())
+        assert f"larger than {source['max_bytes']:,} bytes, together" in told and "raise `source.max_bytes`" in told
+        entry.write_text(entry.read_text().replace(f"max_bytes: {source['max_bytes']}", "max_bytes: 3000"))
+        assert kfm("run", "asked").code == 0
+
+
+@pytest.mark.parametrize("hook", ["acquire(ask)", "transform(ctx, rows)"])
+def test_a_step_ends_at_its_limit_of_time_and_the_limit_is_named(kfm: Kfm, up: Upstream, connector: Callable[..., None], hook: str) -> None:
+    pages(up)
+    end = "" if "acquire" in hook else "    yield from rows\n"
+    connector(f"import threading\n\ndef {hook}:\n    threading.Event().wait()\n{end}", max_step="1s")
+    said = kfm("run", "asked")
+    told = " ".join((said.out + said.err).split())
+    assert said.code == 1
+    assert f"The step {hook.partition('(')[0]} of asked was not done after 1s and was stopped." in told
+    assert "raise `source.max_step` in data/registry/asked.yml" in told

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from kfm.cli.worker import _limits
 from kfm.clock import SystemClock
 from kfm.joblog import JobLog
 from kfm.model.job import Request
 from kfm.worker import Worker
+from kfm.workspace import open_workspace
 from tests.conftest import Said
 from tests.jobs.conftest import Workers
 
@@ -126,7 +128,7 @@ def test_a_denied_job_is_not_tried_again(workers: Workers) -> None:
 @pytest.mark.parametrize(
     ("parameters", "env", "error"),
     [
-        ({"seconds": 60}, {"KFM_TEST_TIMEOUT": "1"}, "time limit"),
+        ({"seconds": 60}, {"KFM_TEST_TIMEOUT": "4"}, "time limit"),
         ({"megabytes": 900}, {"KFM_TEST_MEMORY": "300"}, "MemoryError"),
         ({"end": "kill"}, {}, "killed by signal 9"),
     ],
@@ -144,6 +146,15 @@ def test_a_job_that_takes_too_much_ends_alone_and_leaves_a_receipt(
     assert workers.job(other).outcome == "succeeded"
     receipts = [json.loads(p.read_text()) for p in (workers.ws / "receipts" / "test.nap").rglob("*.json")]
     assert sorted(r["status"] for r in receipts) == ["failed", "failed", "succeeded"]
+
+
+def test_a_job_has_time_for_its_steps_whatever_the_registry_gives_them(workers: Workers) -> None:
+    entry = workers.ws / "data" / "registry" / "ks_earthquakes.yml"
+    job = workers.store.transaction(lambda tx: tx.jobs.put("ks_earthquakes", "", ""))
+    assert _limits(open_workspace(workers.ws), job).timeout_s == 6 * 3600
+    entry.write_text(entry.read_text().replace("source:\n", "source:\n  max_step: 4h\n"))
+    limits = _limits(open_workspace(workers.ws), job)
+    assert (limits.timeout_s, "`source.max_step`" in limits.key) == (24 * 3600, True)
 
 
 def test_until_idle_waits_for_no_job_of_another_day(workers: Workers) -> None:

@@ -30,6 +30,8 @@ from kfm.workspace import Workspace, open_workspace
 
 __all__ = ["configure", "main", "make_worker"]
 
+MOST_STEPS = 6  # of a run that may each take as long as a step may
+
 
 def configure(parser: Parser) -> None:
     parser.add_argument("action", choices=("run", "run-job", "list", "metrics"))
@@ -118,7 +120,7 @@ def make_worker(
         lease_seconds=workspace.config.lease_seconds,
         command=[sys.executable, "-m", "kfm.job_process"],
         tell=tell,
-        limits=_limits,
+        limits=lambda job: _limits(workspace, job),
         died=lambda job, run_id, why: _receipt_of_the_dead(workspace, job, run_id, why),
         pools=pools or (),
         order={"workspace": str(workspace.path), "upstream": upstream},
@@ -127,14 +129,17 @@ def make_worker(
     )
 
 
-def _limits(job_type: str) -> Limits:
+def _limits(workspace: Workspace, job: JobRow) -> Limits:
     from kfm.jobs import module_of
     from kfm.jobs.base import job_type as found
 
-    if module_of(job_type) is None:
+    if module_of(job.job_type) is None:
         return Limits()  # its process refuses it by name
-    kind = found(job_type)
-    return Limits(kind.timeout_s, kind.memory_mb)
+    kind = found(job.job_type)
+    entry = workspace.readable(job.dataset_id) if job.dataset_id and kind.name == "ingest.pull_source" else None
+    if entry is None:
+        return Limits(kind.timeout_s, kind.memory_mb)
+    return Limits(max(kind.timeout_s, MOST_STEPS * entry.source.step_limit), kind.memory_mb, "`source.max_step` in the registry entry")
 
 
 def _receipt_of_the_dead(workspace: Workspace, job: JobRow, run_id: str, why: str) -> None:

@@ -47,6 +47,7 @@ _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal
 class _Ended(NamedTuple):
     last: dict[str, Any] | None  # the closing message
     why: str  # when there is none
+    late: bool = False  # its time was up
 
 
 def run_transform(
@@ -76,6 +77,13 @@ def run_transform(
         ended = child.converse(order, time.monotonic() + timeout_s if timeout_s is not None else None)
     finally:
         child.clear_up()
+    if ended.late and timeout_s is not None:
+        raise ConnectorFailed(
+            f"The step {job.kind} of {job.dataset_id} was not done after {_time(timeout_s)} and was stopped.",
+            expected=f"it to end within {_time(timeout_s)}, its limit by `source.max_step` (1h unless stated)",
+            remedy=f"{_last_words(child.tail)}If the data really need longer, raise `source.max_step` in data/registry/{job.dataset_id}.yml.",
+            stack=child.tail.decode("utf-8", "replace"),
+        )
     return _answer(ended, child, job)
 
 
@@ -84,6 +92,14 @@ def _require_library(kind: str) -> None:
     if name and importlib.util.find_spec(name) is None:
         remedy = f"Run `pip install 'kfm[{extra}]'`, or `make everything` in a clone; then run it again."
         raise MissingExtra(f"A source of the kind {kind} cannot be read without {name}.", expected=f"the extra `{extra}`", remedy=remedy)
+
+
+def _time(seconds: float) -> str:
+    """A length of time as the registry writes it."""
+    for unit, size in (("h", 3600), ("m", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds // size:g}{unit}"
+    return f"{seconds:g}s"
 
 
 def run_inline(job: TransformJob, scratch: Path, *, fetch: Fetch | None = None, on_event: OnEvent | None = None) -> TransformResult:
@@ -207,7 +223,7 @@ class _Child:
         except msgspec.DecodeError as error:
             return _Ended(None, f"it did not keep to the protocol ({error})")
         if deadline is not None and time.monotonic() >= deadline:
-            return _Ended(None, "it did not finish in time and was stopped")
+            return _Ended(None, "it did not finish in time and was stopped", late=True)
         return _Ended(None, "")
 
     def _send(self, message: dict[str, Any]) -> bool:

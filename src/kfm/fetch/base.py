@@ -1,5 +1,6 @@
 """What a fetcher promises: one whole, hashed body at a path, or the word that nothing changed."""
 
+import threading
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
@@ -7,7 +8,26 @@ import msgspec
 
 from kfm.errors import Quarantined, UpstreamUnavailable
 
-__all__ = ["FetchRequest", "Fetched", "Fetcher", "SecretEchoed", "TooLarge", "UpstreamRefused", "Wait"]
+__all__ = ["Budget", "FetchRequest", "Fetched", "Fetcher", "SecretEchoed", "TooLarge", "UpstreamRefused", "Wait", "take_room", "too_large"]
+
+
+class Budget:
+    """The bytes that all requests of one capture may bring together: taken before they are read, given back when they are not kept."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self._left, self._lock = limit, limit, threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Whether there is room for `size` more bytes; they are taken then."""
+        with self._lock:
+            if size > self._left:
+                return False
+            self._left -= size
+            return True
+
+    def give_back(self, size: int) -> None:
+        with self._lock:
+            self._left += size
 
 
 class FetchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,7 +44,9 @@ class FetchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     accept: str = ""
     body: str = ""  # JSON; makes it a POST, which is asked again like a GET but is never conditional and never continued
     made_from: str = ""  # the registered address that `url` follows from (a page, a next link); empty: it is `url` itself
-    max_bytes: int = 64 * 2**30
+    max_bytes: int = 4 * 2**30
+    budget: Budget | None = None  # shared with the other requests of its capture
+    max_seconds: float = 3600.0  # for all attempts together
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -55,6 +77,23 @@ class TooLarge(Quarantined):
     """The body is larger than the registry allows; nothing of it is kept."""
 
     code: ClassVar[str] = "too-large"
+
+
+def too_large(request: FetchRequest, what: str) -> TooLarge:
+    """The error for a body that does not fit, with the limit and its key."""
+    limit = request.max_bytes if request.budget is None else min(request.max_bytes, request.budget.limit)
+    together = "" if request.budget is None else ", together with what else this capture holds"
+    return TooLarge(
+        f"{what} is larger than {limit:,} bytes{together}.",
+        expected="no more than `source.max_bytes` (4 GiB unless stated) in all files of a capture",
+        remedy="Look at what upstream sends; if it is right, raise `source.max_bytes` in the registry entry.",
+    )
+
+
+def take_room(request: FetchRequest, size: int, what: str) -> None:
+    """Take room for a body whose size is known. Raises `TooLarge` when there is none."""
+    if size > request.max_bytes or (request.budget is not None and not request.budget.take(size)):
+        raise too_large(request, what)
 
 
 class SecretEchoed(Quarantined):

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from kfm.errors import Denied, UpstreamUnavailable
-from kfm.fetch.base import Fetched, FetchRequest, TooLarge
+from kfm.fetch.base import Fetched, FetchRequest, take_room
 from kfm.fetch.url import FILE
 
 __all__ = ["FileFetcher"]
@@ -31,12 +31,7 @@ class FileFetcher:
             )
         if not source.is_file():
             raise UpstreamUnavailable(f"{name} is not there.", expected="a file", remedy="Put it there, or correct `source.url`.")
-        if source.stat().st_size > request.max_bytes:
-            raise TooLarge(
-                f"{name} is larger than {request.max_bytes:,} bytes.",
-                expected="at most source.max_bytes",
-                remedy="Raise `source.max_bytes` in the registry entry if that is right.",
-            )
+        take_room(request, source.stat().st_size, name)
         shutil.copyfile(source, into)  # first: what is hashed is what was copied, whoever writes to it meanwhile
         with into.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

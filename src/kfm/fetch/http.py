@@ -14,7 +14,7 @@ from kfm.clock import rfc3339
 from kfm.errors import UpstreamUnavailable
 from kfm.fetch.address import Lookup, lookup
 from kfm.fetch.backoff import Backoff, retry_after_seconds
-from kfm.fetch.base import Fetched, FetchRequest, SecretEchoed, TooLarge, UpstreamRefused, Wait
+from kfm.fetch.base import Fetched, FetchRequest, SecretEchoed, UpstreamRefused, Wait, too_large
 from kfm.fetch.connect import Dialer
 from kfm.fetch.credentials import resolve_headers
 from kfm.fetch.digest import Stated, stated_digest, tag_digest
@@ -69,7 +69,11 @@ class HttpFetcher:
 
     def fetch(self, request: FetchRequest, into: Path) -> Fetched:
         """Get `request.url` into `into`; see `Fetcher.fetch`."""
-        limits = {"deadline_s": self._deadline_s, "window_s": self._slow_after_s, "least_rate": self._least_bytes_per_s}
+        limits = {
+            "deadline_s": min(self._deadline_s, request.max_seconds),
+            "window_s": self._slow_after_s,
+            "least_rate": self._least_bytes_per_s,
+        }
         pace = Pace(**limits, monotonic=self.monotonic)
         fetch = _Fetch(self, request, Partial(into), pace)
         asking = Asking(self._dialer, pace, self._read_timeout, self._user_agent, fetch.turn)
@@ -106,6 +110,7 @@ class _Fetch:
         self._attempts = 0
         self._waits: list[Wait] = []
         self._busy_s = 0.0
+        self._taken, self._kept = 0, False  # how much of the budget; whether what came stays
 
     def run(self, question: Question) -> Fetched:
         self._question, self._first = question, question.first
@@ -117,6 +122,8 @@ class _Fetch:
                     self._before_next(trouble)
         finally:
             self._partial.discard()
+            if self._request.budget is not None:
+                self._request.budget.give_back(self._taken - (self._partial.size if self._kept else 0))
 
     def _attempt(self) -> Fetched:
         self._attempts += 1
@@ -270,12 +277,11 @@ class _Fetch:
             raise gave_up(self._first, "Upstream answered with an unexpected encoding.", "Tell the upstream: identity was asked for.")
 
     def _check_size(self, size: int) -> None:
-        if size > self._request.max_bytes:
-            raise TooLarge(
-                f"The body of {masked_url(self._first)} is larger than {self._request.max_bytes} bytes.",
-                expected="no more than `source.max_bytes`",
-                remedy="Look at what upstream sends; raise `source.max_bytes` if it is right.",
-            )
+        """Take room for a body of `size` bytes; what is taken is given back in the end, but for what is kept."""
+        budget, more = self._request.budget, size - self._taken
+        if size > self._request.max_bytes or (budget is not None and more > 0 and not budget.take(more)):
+            raise too_large(self._request, f"The body of {masked_url(self._first)}")
+        self._taken = max(self._taken, size)
 
     def _unexpected(self, head: Head) -> Exception:
         status = head.status
@@ -296,6 +302,7 @@ class _Fetch:
         for oddity in head_oddities(head, self._fetcher.now()):
             self._warn(oddity)
         self._partial.finish()
+        self._kept = True
         return self._result(200, head, target, etag=strong_etag(head.get("etag")))
 
     def _result(self, status: int, head: Head, target: Target, *, etag: str | None) -> Fetched:

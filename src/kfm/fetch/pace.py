@@ -29,8 +29,8 @@ class Pace:
         if left <= 0:
             raise UpstreamUnavailable(
                 f"The fetch was not done after {self.deadline_s:g} seconds.",
-                expected="the whole body before the deadline",
-                remedy="Try again when upstream is faster, or ask for a smaller window.",
+                expected="a whole capture within `source.max_step` (1h unless stated)",
+                remedy="Try again when upstream is faster, ask for a smaller window, or raise `source.max_step` in the registry entry.",
             )
         return left
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from kfm.errors import IntegrityError, UpstreamUnavailable, UsageError
-from kfm.fetch.base import Fetched, FetchRequest, TooLarge
+from kfm.fetch.base import Fetched, FetchRequest, take_room
 from kfm.fetch.http import PASSING, unexpected_status
 from kfm.fetch.question import gave_up, usable_target
 from kfm.fetch.url import FILE, masked_url, names_a_secret, parse_url
@@ -127,8 +127,7 @@ class ReplayFetcher:
         if request.etag == etag and not request.body:
             return Fetched(status=304, final_url=address, etag=etag)
         size = path.stat().st_size
-        if size > request.max_bytes:
-            raise TooLarge(f"The recording {entry.file} is larger than {request.max_bytes} bytes.", expected="no more", remedy="Raise it.")
+        take_room(request, size, f"The recording {entry.file}")
         shutil.copyfile(path, into)
         return Fetched(
             status=200, final_url=address, etag=None if request.body else etag, size=size, digest=f"sha256:{digest}",

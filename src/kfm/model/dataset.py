@@ -157,6 +157,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The most bytes of one record."""
         return 64 * 2**20 if self.max_record_bytes is UNSET else self.max_record_bytes
 
+    @property
+    def step_limit(self) -> int:
+        """The most seconds of one step."""
+        return 3600 if self.max_step is UNSET else int(self.max_step[:-1]) * {"s": 1, "m": 60, "h": 3600}[self.max_step[-1]]
+
 
 class Location(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which columns of a table say where a record is; GeoJSON needs none, its geometry does."""

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from kfm.errors import Denied, StepFailed, UpstreamUnavailable, UsageError
-from kfm.fetch.base import Fetcher, FetchRequest, TooLarge, UpstreamRefused
+from kfm.errors import Denied, KfmError, StepFailed, UpstreamUnavailable, UsageError
+from kfm.fetch.base import Budget, Fetcher, FetchRequest, TooLarge, UpstreamRefused
 from kfm.fetch.http import HttpFetcher
 
 TAG = '"v1"'
@@ -432,3 +432,45 @@ def test_a_full_disk_leaves_nothing_behind(upstream, say, fetcher, request_for, 
     with pytest.raises(StepFailed):
         fetcher().fetch(request_for(), into)
     assert left_over() == ["body"]
+
+
+# One budget for all requests of a capture
+
+
+def test_what_one_request_has_taken_of_the_budget_another_does_not_get(upstream, say, fetcher, request_for, into, tmp_path):
+    held = threading.Event()
+
+    def slowly(conn):
+        conn.sendall(say.answer(body=b"", length=80))
+        held.wait(5)
+        conn.sendall(b"x" * 80)
+
+    budget = Budget(100)
+    upstream.answers(slowly, say.answer(body=b"y" * 30))
+    first = threading.Thread(target=lambda: fetcher().fetch(request_for(budget=budget), into))
+    first.start()
+    while budget.take(21):  # until the first has taken what its head states
+        budget.give_back(21)
+    with pytest.raises(TooLarge, match=r"larger than 100 bytes, together.*`source.max_bytes` \(4 GiB unless stated\)"):
+        fetcher().fetch(request_for(budget=budget), tmp_path / "second")
+    held.set()
+    first.join()
+    assert into.stat().st_size == 80
+    assert budget.take(20) and not budget.take(1)
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_what_was_not_kept_is_given_back(cut, upstream, say, fetcher, request_for, into):
+    budget = Budget(100)
+    upstream.answers(say.answer(body=b"x" * 30, length=90) if cut else say.chunks(b"x" * 60, b"x" * 60))
+    with pytest.raises(KfmError):
+        fetcher(attempts=3).fetch(request_for(budget=budget), into)
+    upstream.answers(say.answer(body=b"x" * 30, length=90), say.answer(body=b"x" * 40))
+    assert fetcher().fetch(request_for(budget=budget), into).size == 40
+    assert budget.take(60) and not budget.take(1)
+
+
+def test_the_time_of_a_request_is_limited_and_the_limit_named(upstream, say, fetcher, request_for, into):
+    upstream.answers(say.dripping(say.answer(body=b"", length=1000), upstream.stop))
+    with pytest.raises(UpstreamUnavailable, match=r"not done after 0.2 seconds.*`source.max_step` \(1h unless stated\)"):
+        fetcher().fetch(request_for(max_seconds=0.2), into)

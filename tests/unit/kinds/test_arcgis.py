@@ -203,15 +203,65 @@ def test_an_answer_with_status_200_that_is_no_layer_is_refused(tmp_path: Path, a
     assert (refusal.code, words in refusal.happened) == (code, True)
 
 
-def test_an_error_in_the_middle_of_paging_is_refused(tmp_path: Path) -> None:
-    class Tired(Server):
-        def page(self, query: dict[str, str]) -> dict[str, Any]:
-            error = {"error": {"code": 500, "message": "Error performing query operation"}}
-            return error if query["resultOffset"] == "4" else super().page(query)
+class Tired(Server):
+    """Answers with an error, and status 200, when `too_much` records are asked for at once; `after` says from which offset on."""
 
+    too_much, after, code = 2, 4, 500
+
+    def page(self, query: dict[str, str]) -> dict[str, Any]:
+        bounds = [int(n) for n in re.findall(r"OBJECTID[<>]=(\d+)", query["where"])]
+        span = (bounds[1] - bounds[0]) // 3 + 1 if len(bounds) == 2 else 4
+        many = int(query.get("resultRecordCount", span))
+        if "returnIdsOnly" not in query and many >= self.too_much and int(query.get("resultOffset", self.after)) >= self.after:
+            return {"error": {"code": self.code, "message": "Error performing query operation", "details": []}}
+        found = super().page(query)
+        more = len(found["features"]) > many
+        return found | {"features": found["features"][:many]} | ({"exceededTransferLimit": True} if more else {})
+
+
+@pytest.mark.parametrize("way", [(), ("no offset",), ("no offset", "no ids")])
+@pytest.mark.parametrize("too_much", [2, 3, 4])
+def test_an_error_that_comes_as_an_answer_is_asked_again_with_smaller_pages(tmp_path: Path, way: tuple[str, ...], too_much: int) -> None:
+    layer = about() if not way else about(currentVersion=10.1, advancedQueryCapabilities={"supportsPagination": False})
+    server = Tired(tmp_path, 10, layer, *way)
+    server.too_much, server.after = too_much, 4 if not way else 0
+    asked(server)
+    result, rows = table(tmp_path, server.inputs)
+    assert (result.books.written, result.books.quarantined, result.books.dropped) == (10, 0, {})
+    assert sorted(r["objectid"] for r in rows) == [10 + 3 * i for i in range(10)]
+    errors = [i for i in server.inputs if "error" in json.loads(Path(i.path).read_text())]
+    assert len(errors) == (2 if too_much == 2 else 1)  # halved only as often as needed, and what came is kept
+
+
+def test_an_error_even_for_one_record_is_refused_with_the_words_of_the_server(tmp_path: Path) -> None:
     server = Tired(tmp_path, 10, about())
-    assert "500: Error performing" in refused(server).happened
-    assert [i.source_id for i in server.inputs] == ["layer", "count", "page-0001", "page-0002"]  # what came is kept
+    server.too_much = 1
+    refusal = refused(server)
+    assert refusal.code == "arcgis.error"
+    assert "error 500: Error performing query operation, even for one record at a time" in refusal.happened
+    assert [i.source_id for i in server.inputs] == ["layer", "count", *(f"page-{n:04}" for n in range(1, 5))]  # what came is kept
+    assert [re.findall(r"resultOffset=(\d+)&resultRecordCount=(\d+)", url)[0] for url in server.asked[2:]] == [
+        ("0", "4"), ("4", "4"), ("4", "2"), ("4", "1"),
+    ]  # fmt: skip
+
+
+def test_an_error_that_smaller_pages_cannot_cure_is_refused_at_once(tmp_path: Path) -> None:
+    server = Tired(tmp_path, 10, about())
+    server.code = 499
+    assert "error 499: Error performing query operation." in refused(server).happened
+    assert len(server.asked) == 4
+
+
+def test_an_answer_too_long_to_be_read_is_asked_again_with_smaller_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arcgis, "_MAX_PAGE", 1000)
+    monkeypatch.setattr(arcgis, "_LONGEST_ERROR", 500)
+    server = Tired(tmp_path, 10, about(fields=FIELDS[:2]))
+    server.too_much = 100
+    for row in server.rows:
+        row["attributes"]["Name"] = "long " * 50
+    asked(server)
+    result, _ = table(tmp_path, server.inputs)
+    assert result.books.written == 10
 
 
 def test_a_web_page_is_no_answer(tmp_path: Path) -> None:

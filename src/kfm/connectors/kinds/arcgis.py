@@ -26,6 +26,8 @@ __all__ = ["Options", "acquire", "columns", "key", "readers"]
 
 _MAX_PAGE = 64 << 20  # a page is decoded whole
 _UNSTATED = 500  # records asked for at once when the layer names no most
+_LONGEST_ERROR = 1 << 16
+_FINAL = (401, 403, 404, 498, 499)  # errors that fewer records do not cure: not allowed, not there
 _TYPES = {
     **dict.fromkeys(("OID", "Integer", "SmallInteger", "BigInteger"), "integer"),
     **dict.fromkeys(("Double", "Single"), "number"),
@@ -52,6 +54,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 # -- asking
 
 
+class _PageFailed(Exception):
+    """The server answered the question for a page with an error, or with more than can be read; fewer records may help."""
+
+    def __init__(self, rule: str, why: str, expected: str, code: Any = None) -> None:
+        super().__init__(why)
+        self.rule, self.why, self.expected, self.code = rule, why, expected, code
+
+
 class _Layer:
     """The layer while it is asked: what it says of itself, what was counted, which ids have come."""
 
@@ -66,19 +76,30 @@ class _Layer:
         self.size = min(self._options.page_size or most, most)
         self.count = _whole(self._query("count", returnCountOnly="true").get("count"), "count")
         self.seen: set[int] = set()
-        self._pages = 0
+        self._pages, self._asked_first = 0, self.size
 
     def _query(self, name: str, *, where: str | None = None, **fields: Any) -> Json:
+        return _document(self._get(name, where, fields))
+
+    def _get(self, name: str, where: str | None, fields: Json) -> Path:
         parts = {"where": where or self._options.where, **fields, "f": "json"}
         asked = "&".join(f"{k}={quote(str(v), safe=_PLAIN)}" for k, v in parts.items())
-        return _document(self._ask.get(f"{self._url}/query?{asked}", name))
+        return self._ask.get(f"{self._url}/query?{asked}", name)
+
+    def shrink(self, failed: _PageFailed) -> None:
+        """Ask for half as many records from now on; refused when one alone is too many."""
+        if self.size == 1 or failed.code in _FINAL:
+            less = "" if failed.code in _FINAL or self._asked_first == 1 else ", even for one record at a time"
+            _refuse(failed.rule, failed.why + less, failed.expected, error=failed.code)
+        self.size //= 2
+        self._ask.log("page.smaller", records=self.size, why=failed.why)
 
     def page(self, prefix: str, *, where: str | None = None, **fields: Any) -> tuple[list[int], bool]:
-        """(ids of one page, whether the server says there is more)."""
+        """(ids of one page, whether the server says there is more). Raises `_PageFailed`."""
         self._pages += 1
         if self._pages > 2 * self.count // self.size + 100:
             _refuse("pages", f"after {self._pages - 1} pages there is still more", f"about {self.count // self.size + 1} pages")
-        found = self._query(f"{prefix}-{self._pages:04}", where=where, outFields=self._options.out_fields, **fields)
+        found = _answer(self._get(f"{prefix}-{self._pages:04}", where, {"outFields": self._options.out_fields, **fields}))
         features = found.get("features")
         if not isinstance(features, list):
             _refuse("page", "the answer to a query has no features", "a list of features")
@@ -118,7 +139,11 @@ def _by_offset(layer: _Layer) -> bool:
     """Page by page; False when the server sends the first page again and again, as those before 10.3 do."""
     offset, more = 0, True
     while more:
-        ids, limited = layer.page("page", orderByFields=layer.oid, resultOffset=offset, resultRecordCount=layer.size)
+        try:
+            ids, limited = layer.page("page", orderByFields=layer.oid, resultOffset=offset, resultRecordCount=layer.size)
+        except _PageFailed as failed:
+            layer.shrink(failed)
+            continue
         if ids and layer.seen.issuperset(ids):
             layer.seen.clear()
             return False
@@ -135,18 +160,29 @@ def _by_ids(layer: _Layer) -> None:
         return _by_last_id(layer)
     if len(ids) != layer.count or len(set(ids)) != len(ids):
         _refuse_count(layer, len(set(ids)), "object ids are listed")
-    rest = iter(ids)
-    while batch := list(islice(rest, layer.size)):
+    at = 0
+    while batch := ids[at : at + layer.size]:
         low, high = batch[0], batch[-1]
-        layer.take(layer.page("part", where=layer.narrowed(f"{layer.oid}>={low} AND {layer.oid}<={high}"))[0])
+        try:
+            layer.take(layer.page("part", where=layer.narrowed(f"{layer.oid}>={low} AND {layer.oid}<={high}"))[0])
+        except _PageFailed as failed:
+            layer.shrink(failed)
+            continue
+        at += len(batch)
     return None
 
 
 def _by_last_id(layer: _Layer) -> None:
     """For a server that will not list ids: what comes after the greatest so far. The order is a hope, the count is the proof."""
     last = -1
+    fewer: dict[str, Any] = {}
     while len(layer.seen) < layer.count:
-        ids, _ = layer.page("part", where=layer.narrowed(f"{layer.oid}>{last}"))
+        try:
+            ids, _ = layer.page("part", where=layer.narrowed(f"{layer.oid}>{last}"), **fewer)
+        except _PageFailed as failed:
+            layer.shrink(failed)
+            fewer = {"orderByFields": layer.oid, "resultRecordCount": layer.size}
+            continue
         if not ids:
             return
         layer.take(ids)
@@ -169,9 +205,17 @@ def _refuse_count(layer: _Layer, found: int, what: str = "records came") -> NoRe
 
 def _document(path: Path) -> Json:
     """One answer of the server; an error comes with status 200 too."""
+    try:
+        return _answer(path)
+    except _PageFailed as failed:
+        _refuse(failed.rule, failed.why, failed.expected, **({"error": failed.code} if failed.rule == "error" else {}))
+
+
+def _answer(path: Path) -> Json:
+    """One answer that is no error. Raises `_PageFailed` where asking for fewer records may help."""
     size = path.stat().st_size
     if size > _MAX_PAGE:
-        _refuse("size", f"an answer is {size} bytes long", f"at most {_MAX_PAGE}; a smaller page_size helps")
+        raise _PageFailed("size", f"an answer is {size} bytes long", f"at most {_MAX_PAGE}; a smaller page_size helps")
     data = path.read_bytes()
     try:
         found = decode_once(data)
@@ -183,8 +227,9 @@ def _document(path: Path) -> Json:
         _refuse("json", f"an answer is a {type(found).__name__}", "a JSON object")
     if wrong := found.get("error"):
         said = wrong if isinstance(wrong, dict) else {"message": wrong}
-        text = " ".join(map(str, [said.get("message") or "no message", *(said.get("details") or [])]))
-        _refuse("error", f"the server answers with error {said.get('code')}: {text[:300]}", "no error", error=said.get("code"))
+        details = said.get("details") or []
+        text = " ".join(map(str, [said.get("message") or "no message", *(details if isinstance(details, list) else [details])]))
+        raise _PageFailed("error", f"the server answers with error {said.get('code')}: {text[:300]}", "no error", said.get("code"))
     return found
 
 
@@ -311,11 +356,22 @@ def _path(job: TransformJob, name: str) -> Path:
 
 
 def _pages(job: TransformJob) -> list[InputFile]:
-    """The pages that count: parts by id replace offset pages, which were a mistake then."""
+    """The pages that count: parts by id replace offset pages, which were a mistake then, and smaller pages those that failed."""
     for prefix in ("part-", "page-"):
-        if found := [i for i in job.inputs if i.source_id.startswith(prefix)]:
+        if found := [i for i in job.inputs if i.source_id.startswith(prefix) and not _has_failed(Path(i.path))]:
             return found
     return []
+
+
+def _has_failed(path: Path) -> bool:
+    """Whether smaller pages were asked for after this one; nobody writes a long error."""
+    size = path.stat().st_size
+    if size > _LONGEST_ERROR:
+        return size > _MAX_PAGE
+    try:
+        return bool(_dict(msgspec.json.decode(path.read_bytes())).get("error"))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False  # whoever reads it refuses it
 
 
 def _shape(job: TransformJob) -> _Shape:
