@@ -13,7 +13,7 @@ from kfm.claim import keep_head_key
 from kfm.clock import rfc3339
 from kfm.closing import end_parts, follow_up
 from kfm.connectors.base import TransformResult
-from kfm.errors import Fenced, IntegrityError
+from kfm.errors import Fenced, IntegrityError, KfmError
 from kfm.judge import attested, catalog_reasons, described_candidate, evidence_of, judge
 from kfm.model import ids
 from kfm.model.change import change_told
@@ -21,7 +21,7 @@ from kfm.model.ledger import Generation, LedgerRow, Token
 from kfm.model.staged import is_assembly
 from kfm.model.version import is_record
 from kfm.policy.base import Decision
-from kfm.proposal import acceptable, needed, proposal_path, registry_digest
+from kfm.proposal import acceptable, load, needed, proposal_path, registry_digest
 from kfm.quarantine import check_base
 from kfm.receipts import run_files
 from kfm.records import prov_record, version_records
@@ -373,7 +373,7 @@ def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list
             work.requeue(tx)
             tx.leases.release(*wal.tokens)
             return row, ""
-        again = _nothing_new(tx, head, wal.run, candidate)
+        again = _nothing_new(tx, world, head, wal.run, candidate, asked=bool(reasons or waits))
         if again is not None and not wal.run.forced:
             row = tx.runs.move(wal.run.run_id, "CLAIMED", state="NOOP", reason=again[0], ended_at=now, **facts)
             if again[1] and work.captured is not None:
@@ -404,21 +404,37 @@ def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list
     return _told(work, row, verdicts, tables, candidate["proposal"], waits)
 
 
-def _nothing_new(tx: Any, head: Generation, run: LedgerRow, candidate: Mapping[str, Any]) -> tuple[str, bool] | None:
-    """(why there is nothing to promote, whether the head is what upstream says)."""
+def _nothing_new(
+    tx: Any, world: World, head: Generation, run: LedgerRow, candidate: Mapping[str, Any], *, asked: bool
+) -> tuple[str, bool] | None:
+    """(why there is nothing to promote, whether the head is what upstream says); `asked`: a gate or a person would have a say in it."""
     out = version_kept_out(head, candidate["version_id"])
     if out is not None and out[0] == "held":
         return f"this version was rolled back by generation {out[1]}", False
     if run.trigger_type == "quarantine" and candidate["version_id"] == head.version_id:
         return "what was decided changes nothing", False
     maker = tx.runs.maker(run.dataset_id, head.version_id, run.spec_hash) if head.version_id else None
-    if maker is None:  # never official under this spec: it wants evidence of its own
+    if maker is None and head.version_id:  # another window or partition, or rules that came since
+        last = tx.runs.maker_of(run.dataset_id, head.version_id)
+        fits = last is not None and last.transform_hash == run.transform_hash
+        maker = last if fits and (not asked or _same_rules(world, last)) else None
+    if candidate["version_id"] == head.version_id and (maker is not None or not asked):
+        return "0 rows changed", True
+    if maker is None:  # never official under these rules, and they want a word: it wants evidence of its own
         return None
     whole = not run.partition and not (
         is_assembly(run) and len(candidate["artifacts"]) > 1
     )  # the content id of a partition says nothing about the others
-    same = candidate["version_id"] == head.version_id or (whole and maker.content_id == candidate["content_id"])
-    return ("re-encoded, 0 rows changed", True) if same else None
+    return ("re-encoded, 0 rows changed", True) if whole and maker.content_id == candidate["content_id"] else None
+
+
+def _same_rules(world: World, maker: LedgerRow) -> bool:
+    """Whether a version was judged, and approved where that is asked for, under the registry entry and the policy of now."""
+    try:
+        proposal, _ = load(world, maker)
+    except (KfmError, OSError):
+        return False
+    return (proposal["registry_digest"], proposal["policy_digest"]) == (registry_digest(world, maker.dataset_id), world.policy_digest)
 
 
 def _told(work: "Update", row: LedgerRow, verdicts: list[dict[str, Any]], tables: Tables, proposal: int, waits: int) -> Outcome:

@@ -121,6 +121,10 @@ class Channel:
                 names = {rule["content"] for rule in found.suppress if rule.get("whole")}
                 kept = {k: v for k, v in before.contents.items() if k not in gone and "*" not in names and k.split("|")[0] not in names}
             left = {k: v for k, v in before.contents.items() if kept.get(k) != v}
+            if found.kind == "rollback" and before.version_id:
+                # What other windows brought was in the version already, so that they made no generation: it is left with that version.
+                stays = {*kept.items(), *tx.runs.unchanged(self.dataset_id, str(found.version_id))}
+                left |= {k: v for k, v in tx.runs.unchanged(self.dataset_id, before.version_id) if (k, v) not in stays and k not in left}
             into, key_of = (suppressed, _input_key) if found.kind == "withdraw" else (held, _hold_key)
             into.update({key_of(k, v): str(number) for k, v in left.items()})
             if before.version_id and before.version_id != found.version_id:

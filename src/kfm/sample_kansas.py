@@ -100,25 +100,36 @@ def _flow(day: int) -> tuple[str, str]:
     draw = _noise("flow", day)
     if draw < 0.02:
         return "", ""
-    value = 0.0 if draw < 0.2 else round(5 + 40 * draw + 20 * math.sin(day / 58), 2)
+    value = 0.0 if draw < 0.2 else round(5 + 40 * draw + 20 * abs(math.sin(day / 58)), 2)
     return f"{value:g}", "A:e" if draw > 0.95 else "A"
 
 
-def _days(count: int) -> list[str]:
+def _days(since: str, until: str) -> list[tuple[int, str]]:
+    """(number, day) from one day to another, both of which count, of an archive from August 1998 to the end of 2025."""
     import datetime as dt
 
-    return [str(dt.date(2025, 1, 1) + dt.timedelta(days=n)) for n in range(count)]
+    first, last, zero = (dt.date.fromisoformat(d) for d in (max(since, "1998-08-01"), min(until, "2025-12-31"), "2025-01-01"))
+    return [(n, str(zero + dt.timedelta(days=n))) for n in range((first - zero).days, (last - zero).days + 1)]
 
 
-def _nwis() -> Answer:
-    rows = [f"USGS\t07141220\t{day}\t{_flow(n)[0]}\t{_flow(n)[1]}\t{3 + _noise('stage', n):.2f}\tA" for n, day in enumerate(_days(_DAYS))]
+def _nwis(query: str) -> Answer:
+    """Of the days asked for the first 120: fourteen years are too many for a sample."""
+    asked = {k: v[0][:10] for k, v in parse_qs(query).items()}
+    days = _days(asked.get("startDT", "2025-01-01"), asked.get("endDT", "2025-12-31"))[:_DAYS]
+    rows = [f"USGS\t07141220\t{day}\t{_flow(n)[0]}\t{_flow(n)[1]}\t{3 + _noise('stage', n):.2f}\tA" for n, day in days]
     names = ["agency_cd", "site_no", "datetime", *(f"{ts}_{p}_00003{cd}" for ts, p in ((1, "00060"), (2, "00065")) for cd in ("", "_cd"))]
     return _text(["# Synthetic daily values, no real gauge", "\t".join(names), "5s\t15s\t20d\t14n\t10s\t14n\t10s", *rows])
 
 
 def _ogc(query: str) -> Answer:
-    at = int(dict(parse_qsl(query)).get("cursor", "0"))
-    rows = [(n, day) for n, day in enumerate(_days(_DAYS))][at : at + 50]
+    """The days of the time asked for, 50 to a page; who asks for none gets the first 120 of 2025."""
+    asked = dict(parse_qsl(query))
+    at, (since, _, until) = (
+        int(asked.get("cursor", "0")),
+        (asked.get("time") or asked.get("datetime") or "2025-01-01/2025-04-30").partition("/"),
+    )
+    days = _days(*(day[:10].replace("..", end) for day, end in ((since, "1998-08-01"), (until or since, "2025-12-31"))))
+    rows = days[at : at + 50]
     features = [
         {
             "type": "Feature", "id": f"sample-{n}", "geometry": {"type": "Point", "coordinates": [-99.1, 38.2]},
@@ -133,11 +144,19 @@ def _ogc(query: str) -> Answer:
     ]  # fmt: skip
     base = "https://api.waterdata.usgs.gov/ogcapi/v0/collections/daily/items"
     kept = "&".join(f"{k}={v}" for k, v in parse_qsl(query) if k != "cursor")
-    links = [{"rel": "next", "type": _GEO, "href": f"{base}?{kept}&cursor={at + 50}"}] if at + 50 < _DAYS else []
+    links = [{"rel": "next", "type": _GEO, "href": f"{base}?{kept}&cursor={at + 50}"}] if at + 50 < len(days) else []
     return _json({"type": "FeatureCollection", "numberReturned": len(features), "features": features, "links": links}, _GEO)
 
 
-def _quakes() -> Answer:
+def _quakes(query: str) -> Answer:
+    """The feed; as a catalogue, asked with starttime and endtime, only the events between them."""
+    import datetime as dt
+
+    asked = {k: v[0] for k, v in parse_qs(query).items()}
+    since, until = (
+        dt.datetime.fromisoformat(asked[k] if "T" in asked[k] else asked[k] + "T00:00:00").replace(tzinfo=dt.UTC).timestamp() * 1000 if asked.get(k) else open_end
+        for k, open_end in (("starttime", -math.inf), ("endtime", math.inf))
+    )  # fmt: skip
     events = [(f"ks{n}", -101 + 6 * _noise("x", n), 37.2 + 2.5 * _noise("y", n), "Sample, Kansas") for n in range(6)]
     events += [(f"ar{n}", -92.5 + _noise(n), 35.2, "Sample, Arkansas") for n in range(3)] + [
         (f"ak{n}", -150.0 - n, 61.0, "Sample, Alaska") for n in range(12)
@@ -152,6 +171,7 @@ def _quakes() -> Answer:
             },
         }
         for n, (name, x, y, place) in enumerate(events)
+        if since <= 1767225600000 + n * 3600000 <= until
     ]  # fmt: skip
     return _json(
         {
@@ -259,12 +279,18 @@ def _dates() -> Answer:
     return _text([head, *rows], "text/csv")
 
 
+def _within(moment: str, since: str, until: str) -> bool:
+    """Whether a moment lies in a range that may be open at either end."""
+    return (since in ("", "..") or since <= moment) and (until in ("", "..") or moment <= until)
+
+
 def _items(body: bytes) -> Answer:
-    """A search over twelve invented aerial images, eight to a page."""
+    """A search over twelve invented aerial images, eight to a page, of the time asked for."""
     asked = json.loads(body or b"{}")
-    first = 8 if asked.get("token") else 0
+    first, (since, _, until) = 8 if asked.get("token") else 0, str(asked.get("datetime") or "").partition("/")
+    found = [n for n in range(12) if _within(f"2025-06-{n + 1:02}T16:00:00Z", since, until or since)]
     features = []
-    for n in range(first, min(first + 8, 12)):
+    for n in found[first : first + 8]:
         x, y = _corner(n * 9)
         box = [round(v, 6) for v in (x, y, x + 0.0625, y + 0.0625)]
         ring = [[box[0], box[1]], [box[2], box[1]], [box[2], box[3]], [box[0], box[3]], [box[0], box[1]]]
@@ -279,7 +305,11 @@ def _items(body: bytes) -> Answer:
             "properties": {"datetime": f"2025-06-{n + 1:02}T16:00:00Z", "gsd": 0.6, "proj:epsg": 26914},
         })  # fmt: skip
     url = "https://planetarycomputer.microsoft.com/api/stac/v1/search"
-    links = [{"rel": "next", "method": "POST", "href": url, "body": {**asked, "token": "next:naip:ks_sample_07"}}] if not first else []
+    links = (
+        [{"rel": "next", "method": "POST", "href": url, "body": {**asked, "token": "next:naip:ks_sample_07"}}]
+        if first + 8 < len(found)
+        else []
+    )
     return _json({"type": "FeatureCollection", "features": features, "links": links}, _GEO)
 
 
@@ -324,9 +354,9 @@ def _grib(path: str) -> Answer:
 HOSTS: dict[str, Callable[[str, str, bytes], Answer | None]] = {
     "www.ncei.noaa.gov": lambda path, query, body: _ghcnd(path),
     "api.weather.gov": lambda path, query, body: _alerts() if path == "/alerts/active" else None,
-    "waterservices.usgs.gov": lambda path, query, body: _nwis(),
+    "waterservices.usgs.gov": lambda path, query, body: _nwis(query),
     "api.waterdata.usgs.gov": lambda path, query, body: _ogc(query),
-    "earthquake.usgs.gov": lambda path, query, body: _quakes(),
+    "earthquake.usgs.gov": lambda path, query, body: _quakes(query),
     "services.kansasgis.org": lambda path, query, body: _wells(path, query),
     "cdn.jsdelivr.net": lambda path, query, body: _topology(),
     "www2.census.gov": lambda path, query, body: _shapefile(),

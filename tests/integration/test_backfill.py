@@ -115,6 +115,42 @@ def test_one_version_equal_to_a_straight_run_and_a_ledger_row_for_every_partitio
     assert kfm("backfill", "resume", "history", "--json").json["status"] == "already_done"
 
 
+def test_a_backfill_and_windows_that_change_nothing_are_done_and_make_no_generation(here: Path, kfm: Kfm) -> None:
+    assert kfm("run", ID).code == 0
+    said = kfm("backfill", "start", "history", "--inline", "--json")
+    assert said.code == 0 and (said.json["backfill"]["state"], said.json["backfill"]["counts"]) == ("done", {"NOOP": 4}), said
+    assert kfm("backfill", "resume", "history", "--json").json["status"] == "already_done"
+    assert told(here)["counts"] == {"NOOP": 4}
+    windows = [("2026-01-01", "2026-01-03"), ("2026-01-02", "2026-01-05"), ("2026-01-01", "2026-02-01")]
+    for _ in range(2):
+        for since, until in windows:
+            (outcome,) = kfm("run", ID, "--since", since, "--until", until, "--json").json["runs"]
+            assert (outcome["state"], outcome["exit_code"]) == ("NOOP", 0)
+    channel = here / "data" / "catalog" / "channels" / ID
+    assert [p.name for p in channel.iterdir()] == ["00000001.json"], "identical bytes"
+    entry = here / "data" / "registry" / f"{ID}.yml"
+    entry.write_text(ENTRY.replace("title: Levels", "title: Levels of wells") + "approvals: 1\n")
+    (outcome,) = kfm("run", ID, "--json").json["runs"]
+    assert outcome["state"] == "PROPOSED", "other rules, and a person who is to have a say in them"
+    entry.write_text(ENTRY.replace("title: Levels", "title: Levels of wells"))
+    assert kfm("run", ID, "--json").json["runs"][0]["state"] == "NOOP" and len(list(channel.iterdir())) == 1
+    assert kfm("run", ID, "--force", "--reason", "asked").code == 0 and len(list(channel.iterdir())) == 2, "unless it is asked for"
+
+
+def test_a_rollback_holds_what_windows_brought_without_a_generation(here: Path, kfm: Kfm) -> None:
+    days = ("--since", "2026-01-01", "--until", "2026-01-03")
+    source = here / "inbox" / "levels.csv"
+    assert kfm("run", ID).code == 0
+    source.write_text(lines(4).replace("2026-01-01,1.0", "2026-01-01,9.0").replace("2026-01-04,4.0", "2026-01-04,9.0"))
+    assert kfm("run", ID).code == 0
+    assert kfm("run", ID, *days, "--json").json["runs"][0]["reason"] == "0 rows changed"
+    assert kfm("rollback", ID, "--reason", "wrong values").code == 0
+    (outcome,) = kfm("run", ID, *days, "--json").json["runs"]
+    assert outcome["state"] == "NOOP" and "rolled back by generation 3" in outcome["reason"]
+    source.write_text(lines(4).replace("2026-01-01,1.0", "2026-01-01,7.0"))
+    assert kfm("run", ID, *days, "--json").json["runs"][0]["state"] == "COMMITTED", "other content is not held"
+
+
 def test_a_repeat_on_a_clean_store_gives_the_same_digests(here: Path, kfm: Kfm, tmp_path: Path) -> None:
     other = made(tmp_path / "other")
     for ws in (here, other):

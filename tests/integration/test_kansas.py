@@ -180,3 +180,27 @@ def test_records_cannot_be_withdrawn_from_under_a_raster(
     said = call("withdraw", "ks_temperature_analysis", "--record", f"asset={asset}", "--reason", "court order")
     assert said.code == 3 and "is no table" in said.err
     assert call("verify", "ks_temperature_analysis").code == 0
+
+
+def test_the_sample_answers_for_the_time_that_is_asked_for() -> None:
+    def days(query: str) -> list[str]:
+        found = answer("api.waterdata.usgs.gov", "/ogcapi/v0/collections/daily/items", query)
+        assert found is not None
+        return [f["properties"]["time"] for f in json.loads(found[2])["features"]]
+
+    assert days("f=json&time=2024-12-30/2025-01-02") == ["2024-12-30", "2024-12-31", "2025-01-01", "2025-01-02"]
+    assert days("f=json&time=2026-02-01/2026-02-28") == [] and days("time=../1998-08-02") == ["1998-08-01", "1998-08-02"]
+
+    def images(**asked: str) -> int:
+        found = answer("planetarycomputer.microsoft.com", "/api/stac/v1/search", "", json.dumps(asked).encode())
+        assert found is not None
+        return len(json.loads(found[2])["features"])
+
+    quarter = {"datetime": "2025-01-01T00:00:00Z/2025-04-01T00:00:00Z"}
+    assert (images(), images(**quarter), images(datetime="2025-06-03T00:00:00Z/2025-06-05T00:00:00Z")) == (8, 0, 2)
+    archive = answer("waterservices.usgs.gov", "/nwis/dv/", "startDT=1998-08-01&endDT=1998-08-03")
+    assert archive is not None and [line.split("\t")[2] for line in archive[2].decode().splitlines()[3:]] == [
+        "1998-08-01", "1998-08-02", "1998-08-03",
+    ]  # fmt: skip
+    feed = answer("earthquake.usgs.gov", "/fdsnws/event/1/query", "starttime=2026-01-01T01:00:00&endtime=2026-01-01T03:00:00")
+    assert feed is not None and json.loads(feed[2])["metadata"]["count"] == 3

@@ -432,6 +432,10 @@ class Model:
         if pr.base != len(s.chan) - 1:
             return f"run {pr.run} SUPERSEDED: base {pr.base} is not the head", self.proc(self.free(self.superseded(s, pr.run), D), w, IDLE)
         no = self.denied(s, pr.ver, s.runs[pr.run])
+        if self.same(s, pr, no):
+            for i in (pr.run, *s.runs[pr.run].pins):
+                s = self.run_is(s, i, state="NOOP")
+            return f"run {pr.run} NOOP: the same version", self.proc(self.free(s, D), w, IDLE)
         s = self.run_is(s, pr.run, state="REJECTED" if no else "PROPOSED", cand=pr.ver, pol=s.pol, promo=int(not no and not self.people))
         for i in s.runs[pr.run].pins if "parts_early" in self.on and not no else ():
             s = self.run_is(s, i, state="COMMITTED")
@@ -471,6 +475,9 @@ class Model:
             s = s._replace(jobs=put_at(s.jobs, pr.p, ("q", 0, s.jobs[pr.p][2])))
             return f"run {pr.run} SUPERSEDED: base {pr.base} is not the head, job queued again", self.drop(s, w)
         no = self.denied(s, pr.ver)
+        if self.same(s, pr, no):
+            s = self.run_is(s, pr.run, state="NOOP", cand=pr.ver)
+            return f"run {pr.run} NOOP: the same version, ack", self.proc(self.free(self.ack(s, pr.p), pr.p, D), w, IDLE)
         auto = "promote_job" in self.on and not self.people
         s = self.run_is(s, pr.run, state="REJECTED" if no else "PROPOSED", base=pr.base, cand=pr.ver, pol=s.pol,
                         promo=int(auto and not no))  # fmt: skip
@@ -478,6 +485,10 @@ class Model:
         go_on = not no and not auto and not self.people  # as first written: the same command starts the promote
         then = IDLE._replace(pc="self", p=pr.p, run=pr.run) if go_on else IDLE
         return f"run {pr.run} {s.runs[pr.run].state}, ack", self.proc(s, w, then)
+
+    def same(self, s, pr, no):
+        """What is official already makes no generation: only force, a rollback, a withdrawal or a void repeats a version."""
+        return not no and pr.ver == s.chan[-1].version and not s.runs[pr.run].forced
 
     def do_self(self, s, w, pr):
         if s.leases[D][1]:
@@ -549,6 +560,8 @@ class Model:
         inside = {(p, r.cand[p]) for p in (0, 1)}
         need(not inside & suppress, 3, f"generation {k} brings back what a withdrawal removed")
         need(r.forced or not inside & hold, 3, f"generation {k} undoes a rollback")
+        if k == len(s.chan) and "base_gen" in self.on:
+            need(r.forced or r.cand != s.chan[-1].version, 6, f"generation {k} repeats a version that nobody asked to repeat")
         rec = dict(s.recs).get(pr.run)
         need(rec is not None and rec == pr.ev, 4, f"generation {k} names evidence that is not the sealed receipt")
         need(not self.people or (r.cand, k - 1, pr.run) in s.appr, 4, f"generation {k} has no approval bound to its base")

@@ -83,11 +83,13 @@ class BackfillView(View):
         return [dict(r) for r in self._all("backfill_parts", backfill_id=backfill_id)]
 
     def follow_ledger(self, row: BackfillRow) -> int:
-        """Write down what became of STAGED parts; those that were overtaken, or are gone, are to be done again. How many are."""
+        """Write down what became of STAGED parts: official, or what was official already; those that were overtaken, or are gone,
+        are to be done again. How many are."""
         which = {"backfill_id": row.backfill_id, "dataset_id": row.dataset_id}
         if self._one("backfill_moved", **which) is None or self._one("backfill_behind", **which) is None:
             return 0
         self._do("backfill_committed", **which)
+        self._do("backfill_unchanged", **which)
         return self._do("backfill_lost", backfill_id=row.backfill_id, reason="its part was overtaken")
 
     def later(self, dataset_id: str, backfill_id: str, generation: int) -> list[tuple[str, str, int]]:

@@ -43,6 +43,10 @@ group by l.partition, l.win
 -- name: backfill_committed
 update backfill_part set state = 'COMMITTED' where backfill_id = :backfill_id and state = 'STAGED'
   and run_id in (select run_id from ledger where dataset_id = :dataset_id and state = 'COMMITTED' and backfill = :backfill_id)
+-- name: backfill_unchanged
+update backfill_part set state = 'NOOP', reason = (select l.reason from ledger l where l.run_id = backfill_part.run_id)
+where backfill_id = :backfill_id and state = 'STAGED'
+  and run_id in (select run_id from ledger where dataset_id = :dataset_id and state = 'NOOP' and backfill = :backfill_id)
 -- name: backfill_lost
 update backfill_part set state = 'FAILED', reason = :reason where backfill_id = :backfill_id and state = 'STAGED'
   and not exists (select 1 from ledger where ledger.run_id = backfill_part.run_id and ledger.state = 'STAGED')

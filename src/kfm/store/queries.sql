@@ -30,6 +30,9 @@ select * from ledger where dataset_id = :dataset_id and state = 'PROPOSED' and p
 -- name: run_maker
 select * from ledger where dataset_id = :dataset_id and version_id = :version_id and spec_hash = :spec_hash and state = 'COMMITTED'
 order by run_id desc limit 1
+-- name: run_unchanged
+select partition, win, input_hash, transform_hash, spec_hash from ledger
+where dataset_id = :dataset_id and version_id = :version_id and state = 'NOOP' and trigger_type <> 'assemble' order by run_id
 -- name: run_unarchived
 select * from ledger where dataset_id = :dataset_id and ended_at is not null and archived = 0 order by run_id
 -- name: run_list

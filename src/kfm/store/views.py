@@ -182,6 +182,14 @@ class RunView(View):
         row = self._one("run_maker_of", dataset_id=dataset_id, version_id=version_id)
         return None if row is None else _ledger_row(row)
 
+    def unchanged(self, dataset_id: str, version_id: str) -> list[tuple[str, str]]:
+        """(partition and window, content mark) of what was found to change nothing about a version."""
+        rows = self._all("run_unchanged", dataset_id=dataset_id, version_id=version_id)
+        return [
+            (r["partition"] + (f"|{r['win']}" if r["win"] else ""), f"{r['input_hash']}:{r['transform_hash']}:{r['spec_hash']}")
+            for r in rows
+        ]
+
     def maker(self, dataset_id: str, version_id: str, spec_hash: str) -> LedgerRow | None:
         """The run that last made this version official under this spec."""
         row = self._one("run_maker", dataset_id=dataset_id, version_id=version_id, spec_hash=spec_hash)
