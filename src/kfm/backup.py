@@ -26,6 +26,8 @@ __all__ = ["Manifest", "check_backup", "make_backup", "restore_backup"]
 
 MANIFEST, STORE, FILES = "BACKUP.json", "store.sqlite", "workspace"
 _PASSING = {".tmp", "__pycache__", ".git", ".venv"}  # folders nobody restores
+_OWN = {"policy", "data", "pipelines", "scripts", "src"} | {f"data/{zone}" for zone in ("registry", "raw", "work", "processed", "catalog")}
+_SYSTEM = (Path("/dev"), Path("/proc"), Path("/sys"), Path("/run"))
 _MACHINE = ("locks/", "bells/", "turnstile.lock", "reindex.lock")  # below ledger/: of living processes only
 
 
@@ -47,6 +49,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     store: Kept
     files: dict[str, Kept]
+    left_out: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # links that were not followed, and why
     sum: str = ""  # of all the rest
 
     def summed(self) -> "Manifest":
@@ -83,6 +86,7 @@ def _made(workspace: Workspace, folder: Path, link: bool, with_keys: bool) -> Ma
     made = Manifest(
         format=1, made_at=rfc3339(SystemClock().now()), kfm=__version__, keys=with_keys, epoch=epoch,
         store=Kept(store.digest, store.size, 0o600), files=dict(sorted(copy.files.items())),
+        left_out=dict(sorted(copy.left_out.items())) or msgspec.UNSET,
     ).summed()  # fmt: skip
     os.sync()  # everything is on the disk before the manifest says so
     _write_durably(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
@@ -127,10 +131,13 @@ class _Copy:
     def __init__(self, workspace: Workspace, into: Path, link: bool, with_keys: bool) -> None:
         self._workspace, self._into, self._link, self._with_keys = workspace, into, link, with_keys
         self._seen: dict[str, tuple[int, int, int]] = {}
+        self._repository = _repository(workspace.path.resolve())
         self.files: dict[str, Kept] = {}
+        self.left_out: dict[str, str] = {}
 
     def walk(self) -> None:
         present = set()
+        self.left_out = {}
         for name in self._names():
             try:
                 if self._take(name):
@@ -143,12 +150,54 @@ class _Copy:
 
     def _names(self) -> Iterator[str]:
         base = self._workspace.path
-        for folder, folders, files in os.walk(base):
-            folders[:] = sorted(f for f in folders if f not in _PASSING and not (Path(folder) / f).is_symlink())
-            for file in sorted(files):
-                name = os.path.relpath(os.path.join(folder, file), base)
-                if self._wanted(name):
+        yield from self._inside(base, (_node(base.stat()),))
+
+    def _inside(self, folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+        """The files below a folder; links are followed where they stay in the workspace or its repository, else they are named."""
+        try:
+            entries = sorted(os.scandir(folder), key=lambda e: e.name)
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            path = Path(entry.path)
+            name = str(path.relative_to(self._workspace.path))
+            if entry.is_symlink():
+                why = self._why_not(name, path)
+                if why is not None:
+                    if why:
+                        self.left_out[name] = why
+                    continue
+            if entry.is_dir():
+                node = _node(path.stat())
+                if node in above:
+                    self.left_out[name] = "it leads back to a folder it lies in"
+                elif entry.name not in _PASSING:
+                    yield from self._inside(path, (*above, node))
+            elif self._wanted(name):
+                if path.suffix == ".key" and not self._with_keys and not path.resolve().is_relative_to(self._workspace.path.resolve()):
+                    self.left_out[name] = "it leads to private keys"
+                else:
                     yield name
+
+    def _why_not(self, name: str, link: Path) -> str | None:
+        """Why a link is not followed, "" when nobody would miss it; None: it is."""
+        try:
+            target = link.resolve(strict=True)
+        except (OSError, RuntimeError):
+            return "it leads nowhere, or in a circle"
+        home = self._workspace.path.resolve()
+        if home.is_relative_to(target):
+            return "it leads back to a folder it lies in"
+        if not target.is_dir() and not target.is_file():
+            return "it leads to no file or folder"
+        if target.is_relative_to(home):
+            wanted = target.is_dir() or self._wanted(str(target.relative_to(home)))
+            keys = target.is_relative_to(home / "keys") and target.is_dir() and not self._with_keys
+            return "it leads to private keys" if keys or (not wanted and target.is_relative_to(home / "keys")) else None if wanted else ""
+        own = target.is_dir() and name in _OWN and not any(target.is_relative_to(f) for f in _SYSTEM)
+        if not own and (self._repository is None or not target.is_relative_to(self._repository)):
+            return "it leads out of the workspace and its repository"
+        return "" if not own and self._repository and _PASSING & set(target.relative_to(self._repository).parts) else None
 
     def _wanted(self, name: str) -> bool:
         if name.startswith("keys/") and not self._with_keys:
@@ -160,17 +209,28 @@ class _Copy:
 
     def _take(self, name: str) -> bool:
         source, target = self._workspace.path / name, self._into / name
-        found = source.lstat()
-        if not source.is_file() or source.is_symlink():
+        found = source.stat()
+        if not source.is_file():
             return False
         mark = (found.st_ino, found.st_mtime_ns, found.st_size)
         if self._seen.get(name) != mark:
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             target.unlink(missing_ok=True)
             written_once = not found.st_mode & 0o222
-            self.files[name] = _linked(source, target) if self._link and written_once else _copied(source, target, found)
+            self.files[name] = (
+                _linked(source, target) if self._link and written_once and not source.is_symlink() else _copied(source, target, found)
+            )
             self._seen[name] = mark
         return True
+
+
+def _node(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _repository(folder: Path) -> Path | None:
+    """The repository a workspace lies in; None: it lies in none."""
+    return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), None)
 
 
 def _linked(source: Path, target: Path) -> Kept:

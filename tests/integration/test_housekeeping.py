@@ -360,6 +360,37 @@ def test_a_restored_workspace_works_in_an_epoch_of_its_own(
     assert kfm("status", "--json").json["datasets"][0]["version_id"] == made[1]  # the original is untouched
 
 
+def test_links_are_followed_or_named_and_a_restore_ends_with_a_doctor_and_a_dry_run(
+    kfm: Kfm, ws: Path, tmp_path: Path, sample: SampleUpstream, capsys: pytest.CaptureFixture[str]
+) -> None:
+    revisions(kfm, sample, 0)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (ws / "policy").rename(tmp_path / "rules")
+    links = {
+        "policy": tmp_path / "rules", "data/notes": tmp_path / "notes.txt", "hosts": Path("/etc/hosts"), "null": Path("/dev/null"),
+        "lost": tmp_path / "nowhere", "up": tmp_path, "data/again": ws / "data", "mine": next((ws / "keys").glob("*.key")),
+        "store": ws / "ledger" / "idempotency.sqlite", "round": ws / "round",
+    }  # fmt: skip
+    (tmp_path / "notes.txt").write_text("kept")
+    for name, target in links.items():
+        (ws / name).symlink_to(target)
+    made = kfm("backup", str(tmp_path / "bk"), "--json").json
+    assert made["left_out"].keys() == {"hosts", "null", "lost", "up", "data/again", "mine", "round"}
+    inside = {str(p.relative_to(tmp_path / "bk/workspace")) for p in (tmp_path / "bk/workspace").rglob("*") if p.is_file()}
+    assert {"policy/promotion.rego", "data/notes"} <= inside and not any(n.endswith((".key", "mine", "store")) for n in inside)
+    said = kfm("backup", str(tmp_path / "bk2"), "--with-keys").out
+    assert "hosts is a link and not inside: it leads out of the workspace" in said
+    code, done = restored(tmp_path / "bk2", tmp_path / "new", capsys)
+    assert (code, done["dry_run"]["state"], done["dry_run"]["dataset_id"]) == (0, "COMMITTED", QUAKES), done["dry_run"]["reason"]
+    assert {f["code"] for f in done["findings"]} <= {"schedule.missing"} and not (tmp_path / "new" / "policy").is_symlink()
+    assert tree(tmp_path / "new" / "data", without=("notes",)) == tree(ws / "data", without=("notes", "again"))
+    (ws / "policy").unlink()
+    assert kfm("backup", str(tmp_path / "bk3"), "--with-keys").code == 0
+    _, done = restored(tmp_path / "bk3", tmp_path / "bare", capsys)
+    assert (done["status"], done["dry_run"]["exit_code"]) == ("restored_with_findings", 3), "it can publish nothing, and says so"
+
+
 def _json(capsys: Any, call: Callable[[list[str]], int], args: list[str]) -> Any:
     capsys.readouterr()
     call(args)

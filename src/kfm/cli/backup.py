@@ -2,22 +2,36 @@
 
 kfm backup DIR [--with-keys] [--link]   every file with its digest, and the store as of one moment
 kfm backup DIR --verify                 is this backup whole? exit 6 when it is not
-kfm backup --restore DIR -w NEW         a workspace in NEW, in a store epoch of its own; leases are not restored
+kfm backup --restore DIR -w NEW         a workspace in NEW, in a store epoch of its own; leases are not restored; ends with `kfm doctor`
+                                        and a dry run from a capture, and says what they find
 
+Links that stay in the workspace or its repository are followed; others are named and left out (`left_out`).
 Private keys stay out unless --with-keys is given: keep such a backup as you keep the keys.
---json = {status, path, files, bytes, epoch, keys, made_at}; of --restore = {status, path, files, epoch, reindexed, reindex_needed, needs}.
+--json = {status, path, files, bytes, epoch, keys, made_at, left_out}; of --restore = {status, path, files, epoch, reindexed, reindex_needed, needs,
+findings, dry_run}.
 """
 
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kfm.backup import Manifest, check_backup, make_backup, restore_backup
 from kfm.cli.call import Parser, emit
+from kfm.cli.doctor import ADVICE, findings
 from kfm.cli.du import human
+from kfm.cli.run import tell
 from kfm.cli.terminal import program, sign
-from kfm.errors import UsageError
-from kfm.workspace import open_workspace
+from kfm.errors import KfmError, UsageError
+from kfm.inline import run_target
+from kfm.model.ledger import Generation
+from kfm.model.staged import is_assembly
+from kfm.targets import targets_of
+from kfm.wiring import open_world
+from kfm.workspace import Workspace, open_workspace
+from kfm.world import Outcome
 
 __all__ = ["configure", "main"]
 
@@ -47,12 +61,14 @@ def _tell(args: Any, made: Manifest, status: str) -> int:
         emit(
             {
                 "status": status, "path": str(args.folder), "files": len(made.files), "bytes": made.size, "epoch": made.epoch,
-                "keys": made.keys, "made_at": made.made_at,
+                "keys": made.keys, "made_at": made.made_at, "left_out": made.left_out or {},
             }
         )  # fmt: skip
         return 0
     inside = "private keys inside" if made.keys else "without private keys"
     print(f"{sign('PASS')} {args.folder}  {len(made.files):,} files, {human(made.size)}, {inside}, of {made.made_at[:19]}Z")
+    for name, why in (made.left_out or {}).items():
+        print(f"  {sign('SUPERSEDED')} {name} is a link and not inside: {why}.")
     if status == "whole":
         print(f"\nNext  {program()} backup --restore {shlex.quote(str(args.folder))} -w NEW")
         return 0
@@ -68,8 +84,13 @@ def _restore(args: Any) -> int:
             "A restore names one backup and a new workspace.", expected="kfm backup --restore DIR -w NEW", remedy="Add -w NEW."
         )
     done = restore_backup(args.restore, args.workspace)
+    workspace = open_workspace(args.workspace)
+    found = [f for f in findings(workspace) if f["code"] != ADVICE]
+    tried = None if done["needs"] == "keys" or done["reindex_needed"] else _dry_run(workspace)
+    well = not found and (tried is None or tried.exit_code in (0, 7))
     if args.json:
-        emit({"status": "restored", "path": str(args.workspace), **done})
+        told = {"findings": found, "dry_run": None if tried is None else msgspec.to_builtins(tried)}
+        emit({"status": "restored" if well else "restored_with_findings", "path": str(args.workspace), **done, **told})
         return 0
     print(f"{sign('PASS')} {args.workspace}  {done['files']:,} files, store epoch {done['epoch']}")
     if done["needs"] == "keys":
@@ -78,5 +99,42 @@ def _restore(args: Any) -> int:
         print("  The store was on a server; this copy has a file of its own, and the server was not touched.")
     if done["reindex_needed"]:
         print("  A run ended while the backup was made: with the keys in place, `kfm reindex` brings the store up to the evidence.")
-    print(f"\nNext  {program()} -w {shlex.quote(str(args.workspace))} doctor")
+    for f in found:
+        print(f"  {sign('FAILED')} doctor: {f['code']}  {f['where']}: {f['what']}\n      {f['remedy']}")
+    if tried is not None:
+        tell(tried, 0.0, dry_run=True)
+    elif done["needs"] != "keys":
+        print("  Nothing was official that a dry run could have tried.")
+    if not well:
+        print(f"{sign('FAILED')} restored, with findings: see above before anything relies on it.")
+    elif tried is not None:
+        print(f"{sign('PASS')} doctor found nothing, and a dry run of {tried.dataset_id} went through.")
+    print(f"\nNext  {program()} -w {shlex.quote(str(args.workspace))} {'status' if well else 'doctor'}")
     return 0
+
+
+def _dry_run(workspace: Workspace) -> Outcome | None:
+    """The dataset with the smallest official capture once more, from that capture, in a throw-away copy; None: nothing is official."""
+    with open_world(workspace) as world:
+        rows = [r for r in world.store.read(lambda tx: tx.runs.recent(None, 1000)) if r.state == "COMMITTED" and not is_assembly(r)]
+        held = {name: world.store.read(lambda tx, n=name: tx.index.last_generation(n)) for name in {r.dataset_id for r in rows}}
+    newest = {
+        r.dataset_id: r for r in reversed(rows) if workspace.readable(r.dataset_id) is not None and not _withdrawn(held[r.dataset_id])
+    }
+    if not newest:
+        return None
+    row = min(newest.values(), key=lambda r: (sum(s.get("size") or 0 for s in msgspec.json.decode(r.source_metadata)), r.dataset_id))
+    try:
+        target = next(t for t in targets_of(workspace, row.dataset_id, win=row.win, trigger="restore") if t.partition == row.partition)
+        with open_world(workspace, upstream="replay", dry_run=row.dataset_id) as dry:
+            found = run_target(dry, target, forced=True, reason="does the restored workspace work?", wait_s=0.0)
+    except (KfmError, StopIteration) as error:
+        happened = error.happened if isinstance(error, KfmError) else f"Partition {row.partition} is not registered any more."
+        code = error.exit_code if isinstance(error, KfmError) else 1
+        return Outcome(dataset_id=row.dataset_id, run_id="", state="FAILED", reason=happened, exit_code=code, dry_run=True)
+    shutil.rmtree(workspace.data / "work" / row.dataset_id / "runs" / found.run_id, ignore_errors=True)  # what is restored stays as it was
+    return msgspec.structs.replace(found, dry_run=True)
+
+
+def _withdrawn(head: Generation | None) -> bool:
+    return head is None or head.version_id is None

@@ -19,7 +19,7 @@ from kfm.upstreams import is_live
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
 
-__all__ = ["configure", "main"]
+__all__ = ["ADVICE", "configure", "findings", "main"]
 
 ADVICE = "contact.missing"  # said, but nothing is broken
 
@@ -28,8 +28,8 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--fix", action="store_true", help="mend what can be mended")
 
 
-def _findings(args: Any) -> list[dict[str, Any]]:
-    workspace = open_workspace(args.workspace)
+def findings(workspace: Workspace, *, fix: bool = False) -> list[dict[str, Any]]:
+    """Everything that is wrong with a workspace, or was and is mended."""
     found: list[dict[str, Any]] = []
     for name in workspace.registered():
         try:
@@ -63,7 +63,7 @@ def _findings(args: Any) -> list[dict[str, Any]]:
     try:
         with open_world(workspace) as world:
             names = sorted({*workspace.registered(), *datasets_with_evidence(world)})
-            return found + examine(world, names, fix=args.fix)
+            return found + examine(world, names, fix=fix)
     except KfmError as error:
         code = "store.unreachable" if error.retryable else "store.unusable"
         found.append({"code": code, "where": "ledger", "what": error.happened, "remedy": error.remedy, "fixed": False})
@@ -134,7 +134,7 @@ def _advice(workspace: Workspace) -> list[dict[str, Any]]:
 
 
 def main(args: Any) -> int:
-    found = _findings(args)
+    found = findings(open_workspace(args.workspace), fix=args.fix)
     left = [f for f in found if not f["fixed"] and f["code"] != ADVICE]
     damaged = any("damaged" in f["code"] or f["code"] == "store.unusable" for f in left)
     code = 6 if damaged else 1 if left else 0
