@@ -1,5 +1,6 @@
 """rebuild: make the outputs of a receipt again from what was captured, and compare them byte for byte."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from kfm.model.receipt import Receipt
 from kfm.records import read_facts
 from kfm.release import govern_job, merge_tables, open_table, records_of_version, suppress_rules
 from kfm.runfiles import read_run_file
-from kfm.update import transform_job
+from kfm.update import known_columns, transform_job
 from kfm.world import Target, World
 from kfm.zones.base import hash_file, room
 
@@ -37,7 +38,9 @@ def rebuild(world: World, receipt: Receipt, record: dict[str, Any], target: Targ
     """{path: {expected, made}} for the table this run made; equal digests are equal bytes."""
     expected = {o.id.rsplit("/", 1)[-1]: o.checksum for o in receipt.outputs}
     with world.data.scratch() as scratch:
-        result = world.transform(transform_job(target, _inputs(world, record, target, room(scratch, "in"))), room(scratch, "out"), None)
+        known = known_columns(world, replace(target, transform_hash=record["transform_hash"]), record["base_version"])
+        job = transform_job(target, _inputs(world, record, target, room(scratch, "in")), known)
+        result = world.transform(job, room(scratch, "out"), None)
         table, result = _merged(world, record, target, scratch / "out" / result.artifact, result, scratch)
         head = world.store.read(lambda tx: tx.index.generation(target.dataset_id, record["base_generation"])) or EMPTY(target.dataset_id)
         rules = suppress_rules(world, target.dataset_id, head.suppressed)

@@ -19,17 +19,19 @@ from kfm.commitments import SEALED
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, TransformJob, TransformResult
 from kfm.errors import Denied, Fenced, IntegrityError, KfmError, Quarantined, StepFailed, StoreUnavailable, UsageError
 from kfm.model import ids
+from kfm.model.dataset import Column
 from kfm.model.ledger import LedgerRow, Token
 from kfm.model.plan import Plan, SourceRef, Step
 from kfm.quarantine import is_lifted, keep_capture, keep_rows
 from kfm.raw import capture_files, parse_checksums, render_raw
 from kfm.receipts import JOB_TYPE, finish
+from kfm.records import read_facts
 from kfm.runlog import RunLog
 from kfm.wal import Wal
 from kfm.world import Outcome, Target, World
 from kfm.zones.base import hash_file, room
 
-__all__ = ["Steps", "Update", "guarded", "look_and_plan", "make_plan", "part_folder", "transform_job", "update"]
+__all__ = ["Steps", "Update", "guarded", "known_columns", "look_and_plan", "make_plan", "part_folder", "transform_job", "update"]
 
 Steps = Generator[str, None, Outcome | None]
 
@@ -378,7 +380,7 @@ class Update:
             raise captured.refused
         if is_lifted(world, target, captured.input_hash):
             self.target = target = replace(target, max_quarantined=1.0)
-        job = self._transform_job(captured)
+        job = self._transform_job(captured, wal.run.base_version)
         wal.make("EXECUTE", "transform", "IN_PROGRESS", {"artifact": target.artifact})
         wal.commit()
         yield "transform intended"
@@ -488,10 +490,11 @@ class Update:
         world.vaults.seal(dataset_id, path, into)
         return into
 
-    def _transform_job(self, captured: Captured) -> TransformJob:
+    def _transform_job(self, captured: Captured, base: str | None) -> TransformJob:
         folder = f"raw/{self.target.dataset_id}/captures/{captured.capture_id}"
         stored = {name: path if self.private else self.world.data.local(f"{folder}/{name}") for name, path in captured.files.items()}
-        return transform_job(self.target, {s["source_id"]: (stored[n], s["digest"]) for n, s in zip(captured.files, captured.sources)})
+        inputs = {s["source_id"]: (stored[n], s["digest"]) for n, s in zip(captured.files, captured.sources)}
+        return transform_job(self.target, inputs, known_columns(self.world, self.target, base))
 
     def _store_part(self, wal: Wal, result: TransformResult, out: Path, captured: Captured) -> dict[str, Any]:
         world, target = self.world, self.target
@@ -566,8 +569,25 @@ def look_and_plan(world: World, target: Target) -> tuple[Plan, bool]:
         return plan, world.store.transaction(would)
 
 
-def transform_job(target: Target, inputs: Mapping[str, tuple[Path, str]]) -> TransformJob:
-    """The transform of `target` over files: source id -> (path, digest)."""
+def known_columns(world: World, target: Target, base: str | None) -> tuple[Column, ...]:
+    """The columns of the version a run stands on, whose types inference keeps to.
+
+    A table that replaces the last one forgets them when its connector or registry entry changed: a person meant other types, and looks at
+    them. What is released by rule has other columns than its records.
+    """
+    entry = target.entry
+    if entry.schema or base is None or world.is_private(target.dataset_id) or entry.release is not None:
+        return ()
+    if not world.data.exists(f"processed/{target.dataset_id}/{base}/version.json"):
+        return ()
+    facts = read_facts(world.data, target.dataset_id, base)
+    if facts["transform_hash"] != target.transform_hash and entry.merge == "replace" and not target.win:
+        return ()
+    return msgspec.convert(facts["schema"], tuple[Column, ...])
+
+
+def transform_job(target: Target, inputs: Mapping[str, tuple[Path, str]], known: tuple[Column, ...] = ()) -> TransformJob:
+    """The transform of `target` over files: source id -> (path, digest). `known`: columns of the official version."""
     entry = target.entry
     since, _, until = target.win.partition("/")
     again = target.again
@@ -584,6 +604,7 @@ def transform_job(target: Target, inputs: Mapping[str, tuple[Path, str]]) -> Tra
         encoding=entry.source.encoding,
         records=entry.source.records,
         schema=entry.schema or (again.schema if again else ()),
+        known=known,
         business_key=entry.business_key,
         time_column=entry.source.time_column,
         since=since or None,

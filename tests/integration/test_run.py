@@ -131,12 +131,14 @@ def test_another_body_under_the_same_validator_ends_the_trust_in_it(kfm: Kfm, ws
 
 
 def test_bad_rows_are_set_aside_and_the_books_balance(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    with (ws / "data" / "registry" / f"{QUAKES}.yml").open("a") as entry:
+        entry.write("max_quarantined: 0.05\n")
     sample.control(QUAKES, mode="bad_rows")
     outcome = run(kfm)
-    assert outcome["state"] == "COMMITTED" and outcome["quarantined"] == 1
+    assert outcome["state"] == "COMMITTED" and outcome["quarantined"] == 2  # one without its key, one whose time is no time
     rows = (ws / "data" / "work" / QUAKES / "quarantine" / str(outcome["run_id"]) / "rows.jsonl").read_text().splitlines()
     assert {"line", "rule", "reason", "record"} <= set(json.loads(rows[0]))
-    assert outcome["rows_read"] == outcome["rows_written"] + 1
+    assert outcome["rows_read"] == outcome["rows_written"] + 2
 
 
 def test_equal_content_in_other_bytes_is_no_new_version(kfm: Kfm, sample: SampleUpstream) -> None:

@@ -2,7 +2,10 @@
 
 kfm dataset new ID --url URL [--format csv|json|geojson] [--licence SPDX] [--sensitivity public] [--policy-label public]
 kfm dataset list | show ID | check [ID]
+kfm dataset schema ID [--write]                the columns and types of what is official; --write states them in the registry
 kfm dataset rename ID NEW | retire ID --reason "…"
+
+schema --json = {"dataset_id", "stated": the registry names them, "version_id": null without a version, "schema": [{name, type, …}], "written"}.
 """
 
 from typing import Any
@@ -11,8 +14,9 @@ import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say
-from kfm.config import change_entry, check_source_url, new_entry
+from kfm.config import change_entry, check_source_url, entry_path, new_entry
 from kfm.errors import KfmError, UsageError
+from kfm.model.dataset import Column
 from kfm.model.ids import check_dataset_id
 from kfm.workspace import open_workspace
 
@@ -20,9 +24,10 @@ __all__ = ["configure", "main"]
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("action", choices=("new", "list", "show", "check", "rename", "retire"))
+    parser.add_argument("action", choices=("new", "list", "show", "check", "schema", "rename", "retire"))
     parser.add_argument("dataset_id", nargs="?", metavar="ID")
     parser.add_argument("to", nargs="?", metavar="NEW", help="rename: the new id; the old one stays as an alias")
+    parser.add_argument("--write", action="store_true", help="schema: write it into data/registry/ID.yml; the comments above it stay")
     parser.add_argument("--reason", default="", help="retire: why it is no longer run")
     parser.add_argument("--url", help="where the file is; {since}, {until} and {partition} are filled at run time")
     parser.add_argument("--format", choices=("csv", "json", "geojson"), help="default: from the end of the URL's path")
@@ -49,9 +54,12 @@ def main(args: Any) -> int:
     if args.action in ("rename", "retire"):
         return _change(workspace, args)
     names = [args.dataset_id] if args.dataset_id else workspace.registered()
-    if args.action == "show":
+    if args.action in ("show", "schema"):
         if not args.dataset_id:
-            raise UsageError("No dataset is named.", expected="kfm dataset show ID", remedy="`kfm dataset list` shows what there is.")
+            usage = f"kfm dataset {args.action} ID"
+            raise UsageError("No dataset is named.", expected=usage, remedy="`kfm dataset list` shows what there is.")
+        if args.action == "schema":
+            return _schema(workspace, args)
         emit(msgspec.to_builtins(workspace.require(args.dataset_id)))
         return 0
     return _check(workspace, names, args)
@@ -112,6 +120,51 @@ def _change(workspace: Any, args: Any) -> int:
         emit(said)
     else:
         print(words)
+    return 0
+
+
+def _schema(workspace: Any, args: Any) -> int:
+    """What is official, or what the registry states where it does; written down, types are a person's to change."""
+    from kfm.records import read_facts
+    from kfm.wiring import open_world
+
+    entry = workspace.require(args.dataset_id)
+    with open_world(workspace) as world:
+        head = world.store.transaction(lambda tx: world.channel(entry.dataset_id).head(tx))
+        columns = entry.schema
+        if not columns and head.version_id is not None:
+            columns = msgspec.convert(read_facts(world.data, entry.dataset_id, head.version_id)["schema"], tuple[Column, ...])
+        private = world.is_private(entry.dataset_id) or entry.release is not None
+    if not columns:
+        raise UsageError(
+            f"{entry.dataset_id} has no version yet, so nothing was inferred.",
+            expected="an official version, or `schema` in the registry",
+            remedy=f"`kfm run {entry.dataset_id}` makes the first one.",
+        )
+    plain = [{k: v for k, v in msgspec.to_builtins(c).items() if (k, v) not in (("nullable", True), ("unit", None))} for c in columns]
+    writes = args.write and not entry.schema
+    if writes and (private or entry.source.kind == "join"):
+        raise UsageError(
+            f"The columns of {entry.dataset_id} are not those of its records: what is {'released' if private else 'joined'} has others.",
+            expected="a dataset that is published as it is read",
+            remedy=f"State `schema` in data/registry/{entry.dataset_id}.yml by hand.",
+        )
+    if writes:
+        change_entry(workspace.path, entry.dataset_id, {"schema": plain})
+    if args.json:
+        facts = {"dataset_id": entry.dataset_id, "stated": bool(entry.schema), "version_id": head.version_id, "schema": plain}
+        emit(facts | {"written": bool(writes)})
+        return 0
+    for c in columns:
+        required = "" if c.nullable else "  required"
+        print(f"  {c.name:<24} {c.type}{'  ' + c.unit if c.unit else ''}{required}")
+    where = f"data/registry/{entry_path(workspace.path, entry.dataset_id).name}"
+    if writes:
+        print(f"\nWritten to {where}; a capture that does not keep to it is set aside by row, or refused.")
+    elif entry.schema:
+        print(f"\nStated in {where}")
+    else:
+        print(f"\nInferred, as version {head.version_id} has it\n\nNext  {again(args, f'dataset schema {entry.dataset_id} --write')}")
     return 0
 
 

@@ -59,6 +59,7 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     encoding: str | None = None  # None: a UTF-8 byte order mark or plain UTF-8
     records: str | None = None  # JSON: dotted path to the array; "." = every top-level value is a record
     schema: tuple[Column, ...] = ()  # empty: inferred from the data
+    known: tuple[Column, ...] = ()  # columns of the official version: what is inferred keeps their types where the data allows it
     business_key: tuple[str, ...] = ()
     time_column: str | None = None
     incomplete: bool = False  # merge: records of the part were set aside, so one that is not there may still be upstream

@@ -19,25 +19,14 @@ from kfm.connectors import kinds
 from kfm.connectors.base import MOST_COLUMNS, Books, Refused, TransformJob, TransformResult
 from kfm.connectors.code import hook_of
 from kfm.connectors.feed import AskParent, Context, Feed, load_connector
-from kfm.connectors.geojson import FEATURE_ID
 from kfm.connectors.geometry import GeoColumn, encode, invalid_count
 from kfm.connectors.hooks import discover, judge_table
+from kfm.connectors.infer import Inferred, Widen
 from kfm.connectors.keys import Duplicates, KeyFile
 from kfm.connectors.kinds.base import Ask, NotFetched
 from kfm.connectors.rejects import Rejects, mend
 from kfm.connectors.rows import Batch
-from kfm.connectors.values import (
-    ARROW,
-    cells_fit,
-    cells_kind,
-    cells_text,
-    join_kinds,
-    moment,
-    type_cells,
-    type_values,
-    value_kinds,
-    values_fit,
-)
+from kfm.connectors.values import ARROW, cells_text, moment, type_cells, type_values
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Column
 from kfm.model.kinds import KINDS
@@ -48,10 +37,6 @@ _SAMPLE = 10_000  # records looked at before the first pass when no schema is gi
 _LATITUDE, _LONGITUDE = {"lat", "latitude"}, {"lon", "lng", "longitude"}
 _DAY_US = 86_400_000_000
 _UNNAMEABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-
-
-class _Widen(Exception):
-    """The types inferred from the first records do not hold for a later one."""
 
 
 def perform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
@@ -152,19 +137,21 @@ def _of_kind(job: TransformJob, kind: kinds.Loaded) -> TransformJob:
 def _transform(job: TransformJob, scratch: Path, feed: Feed, emit: Callable[[dict[str, Any]], None], *, stated: bool) -> TransformResult:
     if job.schema:
         return _Pass(job, scratch, job.schema, emit, stated=stated).run(feed)
-    # One pass suffices when the first records show every column and its type. When a later one does not fit,
+    # One pass suffices when the first records show every column and its type. When all of them together say otherwise,
     # all are looked at and the work starts over: types never depend on where the sample ended.
-    columns, unproven = _infer(job, feed, _SAMPLE)
-    try:
-        return _Pass(job, scratch, columns, emit, provisional=True, unproven=unproven).run(feed)
-    except _Widen:
-        columns, _ = _infer(job, feed, None)
-        return _Pass(job, scratch, columns, emit).run(feed)
+    if not job.only:
+        inferred = _infer(job, feed, _SAMPLE)
+        try:
+            return _Pass(job, scratch, inferred.columns(), emit, provisional=True, inferred=inferred).run(feed)
+        except Widen:
+            pass
+    inferred = _infer(job, feed, None)
+    return _Pass(job, scratch, inferred.columns(), emit, inferred=inferred).run(feed)
 
 
-def _infer(job: TransformJob, feed: Feed, limit: int | None) -> tuple[tuple[Column, ...], set[str]]:
-    """Columns in order of first appearance with the narrowest type that holds their values, and those that held none."""
-    kinds: dict[str, set[str]] = {}
+def _infer(job: TransformJob, feed: Feed, limit: int | None) -> Inferred:
+    """Columns in order of first appearance with the types of their values."""
+    found = Inferred(job, feed.geometry, cells=feed.cells)
     seen = 0
     for rows in feed.loose():
         values: dict[str, list[Any]] = {}
@@ -174,15 +161,12 @@ def _infer(job: TransformJob, feed: Feed, limit: int | None) -> tuple[tuple[Colu
                 if value is not None:
                     held.append(value)
         for name, held in values.items():
-            kinds.setdefault(name, set()).update(_kinds(job, feed, name, held))
+            found.add(name, held)
         seen += len(rows)
-        _check_names(kinds)
+        _check_names(found.sample)
         if limit is not None and seen >= limit:
             break
-    if feed.geometry in kinds:
-        kinds[feed.geometry] = kinds.pop(feed.geometry)  # geometry comes last
-    columns = tuple(Column(name=name, type=join_kinds(k) if k else "string") for name, k in kinds.items())  # type: ignore[arg-type]
-    return columns, {name for name, k in kinds.items() if not k}
+    return found
 
 
 def _check_names(names: Collection[str]) -> None:
@@ -194,18 +178,6 @@ def _check_names(names: Collection[str]) -> None:
             expected=f"at most {MOST_COLUMNS:,} columns, each with a name of 1 to 255 characters that can be shown",
             remedy="Look at the captured bytes; name the columns that are wanted in the schema of the registry entry, or in a connector.",
         )
-
-
-def _kinds(job: TransformJob, feed: Feed, name: str, values: list[Any]) -> set[str]:
-    if name == feed.geometry:
-        return {"geometry"}
-    if name == FEATURE_ID and job.format == "geojson":
-        return {"string"}
-    if not values:
-        return set()
-    if feed.cells and set(map(type, values)) == {str}:
-        return cells_kind(name, values, is_key=name in job.business_key)
-    return value_kinds(values)
 
 
 # -- judging and writing
@@ -229,10 +201,10 @@ class _Pass:
         *,
         stated: bool = False,  # the registry names the columns
         provisional: bool = False,
-        unproven: set[str] = frozenset(),  # type: ignore[assignment]
+        inferred: Inferred | None = None,  # nobody names them
     ) -> None:
         self.job, self.scratch, self.columns, self._emit = job, scratch, columns, emit
-        self._stated, self._provisional, self._unproven = stated, provisional, unproven
+        self._stated, self._provisional, self._inferred = stated, provisional, inferred
         self._names = tuple(c.name for c in columns)
         self._arrow = arrow_schema(columns)
         self._window = _window_of(job, columns)
@@ -250,6 +222,8 @@ class _Pass:
     def run(self, feed: Feed) -> TransformResult:
         """Read everything, write the table, settle the books."""
         self._check_keys(feed)
+        if self._inferred is not None:
+            self._inferred.begin()
         path = self.scratch / self.job.artifact
         writer = TableWriter(path, self.columns, self.job.business_key)
         keys = KeyFile(self.scratch) if self.job.business_key else None
@@ -257,6 +231,8 @@ class _Pass:
             for batch in feed.batches(self._names):
                 self._take(batch, writer, keys)
                 self._progress(batch.source_id, feed.tally.read)
+            if self._provisional and self._inferred is not None:
+                self._inferred.check(self.columns)
             for batch in self._mended:
                 self._take(batch, writer, keys, corrected=True)
             self._rejects.close()
@@ -283,7 +259,11 @@ class _Pass:
             invalid_geometries=self._invalid,
             span=(self._span[0].isoformat(), self._span[1].isoformat()) if self._span else None,
             quarantine=self._rejects.path.name if self._rejects.total else None,
-            warnings=(*self._warnings, *sorted(w for r in feed.readers for w in r.warnings)),
+            warnings=(
+                *self._warnings,
+                *(self._inferred.told(self.columns) if self._inferred else ()),
+                *sorted(w for r in feed.readers for w in r.warnings),
+            ),
         )
 
     def _geo(self) -> tuple[str, Extent] | None:
@@ -298,12 +278,10 @@ class _Pass:
     def _take(self, batch: Batch, writer: TableWriter, keys: KeyFile | None, *, corrected: bool = False) -> None:
         if batch.unknown:
             self._refuse_unknown(batch)
-        arrays, geo = self._typed(batch)
+        arrays, geo = self._typed(batch, count=not corrected)
         bad = batch.bad
         self._stretch(arrays)
         unwanted = self._unwanted(batch, arrays, geo)
-        if self._provisional and any(rule == "type" for rule, _ in bad.values()):
-            raise _Widen
         outside = self._outside(arrays, bad, unwanted)
         self._check_rows(batch, arrays)
         if outside is not None:
@@ -329,9 +307,10 @@ class _Pass:
         if keys is not None and table.num_rows:
             keys.add([table.column(k) for k in self.job.business_key])
 
-    def _typed(self, batch: Batch) -> tuple[list["pa.Array"], GeoColumn | None]:
+    def _typed(self, batch: Batch, *, count: bool) -> tuple[list["pa.Array"], GeoColumn | None]:
         arrays: list[pa.Array] = []
         geo: GeoColumn | None = None
+        before = set(batch.bad)
         for column in self.columns:
             values: Any = batch.columns.get(column.name)
             if values is None:
@@ -344,8 +323,9 @@ class _Pass:
                 continue
             if batch.cells:
                 values = cells_text(values)
-            if self._provisional:
-                self._check_provisional(column, values, cells=batch.cells)
+            odd: list[int] = []
+            if self._inferred is not None:
+                odd = self._inferred.odd_ones(column, values, before, count=count, provisional=self._provisional)
             if column.type == "geometry":
                 shapes = values.to_pylist() if batch.cells else values
                 column_geo = encode(shapes, column.name, batch.bad)
@@ -353,24 +333,13 @@ class _Pass:
                 array = column_geo.wkb
             else:
                 array = (type_cells if batch.cells else type_values)(column, values, batch.bad)
+            for i in odd:  # what could be read as one all the same: 007 as the integer 7, "5" as the number 5
+                shown = values[i].as_py() if batch.cells else values[i]
+                batch.bad.setdefault(i, ("type", f"{column.name}: {shown!r:.80} is not written as the {column.type} the others are"))
             if array.null_count < len(array):
                 self._filled.add(column.name)
             arrays.append(array)
         return arrays, geo
-
-    def _check_provisional(self, column: Column, values: Any, *, cells: bool) -> None:
-        """Whether looking at these values too would have given the column its type."""
-        if column.type == "geometry":
-            return
-        if column.name in self._unproven:
-            fits = values.null_count == len(values) if cells else all(v is None for v in values)
-        elif cells:
-            fits = column.type == "string" or cells_fit(column, values)
-        else:
-            fits = values_fit(column, values)
-        # a feature's id is text whatever it was written as
-        if not fits and not (column.name == FEATURE_ID and self.job.format == "geojson"):
-            raise _Widen
 
     def _stretch(self, arrays: list["pa.Array"]) -> None:
         """Note the time the capture covers, before anything is dropped of it."""
@@ -541,7 +510,7 @@ class _Pass:
 
     def _refuse_unknown(self, batch: Batch) -> None:
         if self._provisional:
-            raise _Widen
+            raise Widen
         names = ", ".join(repr(n) for n in batch.unknown[:10])
         raise Refused(
             "schema.unknown-column",

@@ -26,10 +26,11 @@ from kfm.connectors.base import Books, InputFile, Refused, TransformJob, Transfo
 from kfm.connectors.geojson import FEATURE_ID, GEOMETRY
 from kfm.connectors.geometry import encode
 from kfm.connectors.govern import Where, folded, representative, touching
+from kfm.connectors.infer import Census, cells_census, is_identifier, settle
 from kfm.connectors.records import Decoder, Records, Twice, count_members, decode_once
 from kfm.connectors.tabular import _delimiter
 from kfm.connectors.text import text_blocks, utf8_blocks
-from kfm.connectors.values import cells_kind, cells_text, moment, type_cells, type_values, value_kinds
+from kfm.connectors.values import cells_text, moment, type_cells, type_values, value_kinds
 from kfm.model.dataset import Release
 
 __all__ = ["twin"]
@@ -156,8 +157,11 @@ class _Twin:
         held = [v for v in values if isinstance(v, str) and v]
         if not held or (self._job.format == "geojson" and name == FEATURE_ID):
             return bool(held)
-        is_key = name in self._job.business_key
-        return (cells_kind(name, held, is_key=is_key) if self._job.format == "csv" else value_kinds(held)) == {"string"}
+        if self._job.format != "csv":
+            return value_kinds(held) == {"string"}
+        census = Census()
+        census.kinds += cells_census(cells_text(held))
+        return name in self._job.business_key or is_identifier(name) or settle(census) == "string"
 
     def _replace(self, name: str, rows: list[Row], other: dict[str, str]) -> list[Row]:
         """Put another text where one was; returns the records that hold something else."""

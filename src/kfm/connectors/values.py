@@ -20,15 +20,19 @@ from kfm.model.dataset import Column
 
 __all__ = [
     "ARROW",
-    "cells_fit",
+    "DECIMAL",
+    "IDENTIFIER",
+    "INT64",
+    "WHOLE",
+    "agrees",
     "cells_kind",
     "cells_text",
+    "fast_cast",
     "join_kinds",
     "moment",
     "type_cells",
     "type_values",
     "value_kinds",
-    "values_fit",
 ]
 
 _STAMP = pa.timestamp("us", tz="UTC")
@@ -48,12 +52,12 @@ _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NONFINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _TRUE, _FALSE = {"true", "t", "yes", "y", "1"}, {"false", "f", "no", "n", "0"}
-_INT64 = range(-(2**63), 2**63)
+INT64 = range(-(2**63), 2**63)
 _ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError)
 _encode = msgspec.json.Encoder(order="sorted").encode
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 # Codes and ids keep their text: a leading zero may turn up in the next capture.
-_IDENTIFIER = re.compile(r"(?:.*_)?(?:id|code|cd|fips|geoid|zip|key)|.*[a-z](?:Id|ID|Code)")
+IDENTIFIER = re.compile(r"(?:.*_)?(?:id|code|cd|fips|geoid|zip|key)|.*[a-z](?:Id|ID|Code)")
 
 
 class _Misfit(Exception):
@@ -83,7 +87,7 @@ def type_values(column: Column, values: Sequence[Any], bad: dict[int, Problem]) 
         array = _fast_plain(column.type, values)
     elif column.type in ("timestamp", "date") and kinds == {str}:
         text = _fast_plain("string", values)
-        array = None if text is None else _fast_cast(text, column.type)
+        array = None if text is None else fast_cast(text, column.type)
     return array if array is not None and _finite(array) else _slow(column, values, bad, cells=False)
 
 
@@ -100,7 +104,7 @@ def type_cells(column: Column, text: "pa.Array", bad: dict[int, Problem]) -> "pa
         return text
     if text.null_count == len(text):
         return pa.nulls(len(text), ARROW[column.type])
-    array = _fast_cast(text, column.type) if column.type in ("integer", "number", "timestamp", "date") else None
+    array = fast_cast(text, column.type) if column.type in ("integer", "number", "timestamp", "date") else None
     return array if array is not None and _finite(array) else _slow(column, text.to_pylist(), bad, cells=True)
 
 
@@ -111,7 +115,8 @@ def _fast_plain(kind: str, values: Sequence[Any]) -> "pa.Array | None":
         return None
 
 
-def _fast_cast(text: "pa.Array", kind: str) -> "pa.Array | None":
+def fast_cast(text: "pa.Array", kind: str) -> "pa.Array | None":
+    """All texts as values of a type at once; None when one of them is not."""
     if kind == "integer" and pc.any(pc.match_substring(text, "x", ignore_case=True)).as_py():
         return None  # Arrow reads 0x1F as 31
     try:
@@ -164,7 +169,7 @@ def _integer(value: Any) -> int:
         value = int(value)
     if type(value) is not int:
         raise _Misfit(f"expected an integer, got {_shown(value)}", _rule_of(value))
-    if value not in _INT64:
+    if value not in INT64:
         raise _Misfit(f"{_shown(value)} does not fit 64 bits")
     return value
 
@@ -252,11 +257,21 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "json": _json,
 }
 
+
+def agrees(kind: str, text: str) -> bool:
+    """Whether a text can stand in a column of this type."""
+    try:
+        _CONVERT[kind](text)
+    except _Misfit:
+        return False
+    return True
+
+
 # -- inference: each column collects the kinds it has shown; the join is the narrowest type that holds them all
 
 # More than 15 digits is an identifier, and floating point would change it; a leading zero is a code.
-_WHOLE = r"-?(0|[1-9][0-9]{0,14})"
-_DECIMAL = r"[+-]?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
+WHOLE = r"-?(0|[1-9][0-9]{0,14})"
+DECIMAL = r"[+-]?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
 _NO_NUMBER = r"(\s*|[+-]?(?i:nan|inf|infinity))"  # says nothing about the type; the row is set aside, or the cell is null
 _BOOLEAN = r"^([Tt]rue|TRUE|[Ff]alse|FALSE)$"
 _KIND = {bool: "boolean", float: "number", dict: "json", list: "json"}
@@ -269,7 +284,7 @@ def value_kinds(values: list[Any]) -> set[str]:
         if kind is str:
             kinds.add(_text_kind([v for v in values if type(v) is str]))
         elif kind is int:
-            fits = all(v in _INT64 for v in values if type(v) is int)
+            fits = all(v in INT64 for v in values if type(v) is int)
             kinds.add("integer" if fits else "string")
         else:
             kinds.add(_KIND.get(kind, "string"))
@@ -279,37 +294,26 @@ def value_kinds(values: list[Any]) -> set[str]:
 def _text_kind(texts: list[str]) -> str:
     array = _fast_plain("string", texts)
     for kind in ("timestamp", "date") if array is not None else ():
-        if _fast_cast(array, kind) is not None:
+        if fast_cast(array, kind) is not None:
             return kind
     return "string"
 
 
 def cells_kind(name: str, cells: list[str], *, is_key: bool) -> set[str]:
     """The kinds of some CSV cells, none of them empty."""
-    if is_key or _IDENTIFIER.fullmatch(name):
+    if is_key or IDENTIFIER.fullmatch(name):
         return {"string"}
     text = pa.array(cells, pa.string())
     held = text.filter(pc.invert(pc.match_substring_regex(text, f"^{_NO_NUMBER}$")))
     if not len(held):
         return {"string"} if _any_match(text, r"\S") else set()
-    if _all_match(held, f"^{_WHOLE}$"):
+    if _all_match(held, f"^{WHOLE}$"):
         return {"integer"}
-    if _all_match(held, f"^{_DECIMAL}$"):
+    if _all_match(held, f"^{DECIMAL}$"):
         return {"number"}
     if _all_match(text, _BOOLEAN):
         return {"boolean"}
     return {_text_kind(cells)}
-
-
-def cells_fit(column: Column, text: "pa.Array") -> bool:
-    """Whether inference over these CSV cells too would still have given this column its type."""
-    if column.type == "integer":
-        return _all_match(text, f"^({_WHOLE}|{_NO_NUMBER})$")
-    if column.type == "number":
-        return _all_match(text, f"^({_WHOLE}|{_DECIMAL}|{_NO_NUMBER})$")
-    if column.type == "boolean":
-        return _all_match(text, _BOOLEAN)
-    return column.type == "string" or _fast_cast(text, column.type) is not None
 
 
 def _any_match(text: "pa.Array", pattern: str) -> bool:
@@ -327,14 +331,3 @@ def join_kinds(kinds: set[str]) -> str:
     if kinds == {"integer", "number"}:
         return "number"
     return "json" if "json" in kinds else "string"
-
-
-def values_fit(column: Column, values: Sequence[Any]) -> bool:
-    """Whether inference over these JSON values too would still have given this column its type."""
-    kinds = set(map(type, values))
-    kinds.discard(NoneType)
-    if not kinds or column.type in ("string", "json", "geometry"):
-        return True  # what does not fit text is found when it is typed
-    if column.type in ("timestamp", "date"):
-        return kinds == {str}
-    return kinds <= _PLAIN[column.type]

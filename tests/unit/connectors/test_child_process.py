@@ -92,10 +92,10 @@ def test_rows_that_cannot_be_read_never_reach_connector_code(with_code):
 
 
 def test_connector_code_runs_once_even_when_types_must_be_widened(with_code, scratch, tmp_path):
-    text = "k,v\n" + "a,1\n" * 11_000 + "b\nb,x\n"
+    text = "k,v\n" + "a,1\n" * 11_000 + "b\n" + "b,x\n" * 120
     result = with_code("open('ran', 'x').close()\nyield from rows", text=text)
     assert {c.name: c.type for c in result.schema} == {"k": "string", "v": "string"}
-    assert (result.books.read, result.books.quarantined) == (11_002, 1)
+    assert (result.books.read, result.books.quarantined) == (11_121, 1)
     assert sorted(p.name for p in scratch.iterdir()) == ["ks_test.parquet", "ks_test.quarantine.jsonl", "ran"]
 
 

@@ -99,11 +99,11 @@ def test_the_narrowest_type_that_holds_all_values_is_inferred(made, values, kind
     ],
 )
 def test_types_and_columns_do_not_depend_on_where_the_sample_ended(made, early, late, kind):
-    rows = [{"v": early}] * 11_000
-    table = made("json", json.dumps([*rows, {"v": late, "new": 1}]))
+    rows, others = [{"v": early}] * 11_000, [{"v": late}] * 200
+    table = made("json", json.dumps([*rows, *others, {"v": late, "new": 1}]))
     assert table.types == {"v": kind, "new": "integer"}
-    assert made("json", json.dumps([{"v": late, "new": 1}, *rows])).types == table.types
-    assert made("json", json.dumps([*rows, {"v": late}])).types == {"v": kind}  # no new column gives the change away
+    assert made("json", json.dumps([{"v": late, "new": 1}, *others, *rows])).types == table.types
+    assert made("json", json.dumps([*rows, *others])).types == {"v": kind}  # no new column gives the change away
 
 
 @pytest.mark.parametrize("bad", [1.5, True, "x", 2**63, {"a": 1}])
