@@ -10,6 +10,7 @@ import msgspec
 
 from kfm.capture import Limits, say_odd, with_type_checked
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformJob, TransformResult
+from kfm.ending import Ending
 from kfm.errors import Denied, KfmError, UsageError
 from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import canonical_url, expand_url, parse_url
@@ -35,6 +36,7 @@ class Asked:
     token: str | None = None
     unchanged: bool = False
     refused: CaptureRefused | None = None  # what came cannot be taken; it is kept all the same
+    ending: Ending | None = None  # how the files end
 
 
 def filled_urls(target: Target) -> tuple[str, ...]:
@@ -51,7 +53,7 @@ def hosts_of(target: Target, urls: tuple[str, ...]) -> tuple[str, ...]:
 def ask_upstream(world: World, target: Target, log: RunLog, scratch: Path, known_token: str | None) -> Asked:
     """Run `acquire` in the child. Transport errors are raised as they are; a refusal comes back with what was fetched before it."""
     urls = filled_urls(target)
-    found = Asked()
+    found = Asked(ending=Ending(world, target))
     kept, given = room(scratch, "kept"), room(scratch, "given")  # the child is given copies: what is captured is out of its reach
     desk = _Desk(world, target, log, kept, given, urls, found)
     since, _, until = target.win.partition("/")
@@ -181,6 +183,8 @@ class _Desk:
         answer = self._world.fetcher.fetch(request, into)
         if item.get("keep", True):  # what only helps to ask may be anything
             answer = with_type_checked(answer, source.format, source.kind)
+            assert self._found.ending is not None
+            answer = self._found.ending.checked(str(item["name"]), into, answer, lambda path: self._world.fetcher.fetch(request, path))
         return into, answer
 
     def _note(self, item: dict[str, Any], path: Path, answer: Fetched) -> None:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from kfm import canonical
 from kfm.clock import rfc3339
 from kfm.commitments import SEALED
 from kfm.connectors.base import CaptureRefused, Refusal
+from kfm.ending import OPEN, Ending
 from kfm.errors import IntegrityError, StepFailed
 from kfm.fetch.base import Budget, Fetched, FetchRequest
 from kfm.fetch.url import canonical_url, expand_url, host_of
@@ -109,7 +111,7 @@ def _asked(world: World, target: Target, log: RunLog, scratch: Path, key: HeadKe
         raise StepFailed(
             f"The connector of {target.dataset_id} asked for nothing.", expected="at least one file", remedy="Correct its acquire()."
         )
-    return Captured(
+    captured = Captured(
         sources=sources,
         files=files,
         input_hash=ids.input_hash([(s["source_id"], s["digest"]) for s in sources]),
@@ -120,6 +122,7 @@ def _asked(world: World, target: Target, log: RunLog, scratch: Path, key: HeadKe
         capture_id=capture_name(world, target.dataset_id, {n: s["digest"] for n, s in zip(files, sources)}),
         refused=asked.refused,
     )
+    return _ended(captured, asked.ending) if asked.ending is not None else captured
 
 
 def _fetched(world: World, target: Target, log: RunLog, scratch: Path, key: HeadKey | None, etags: list[str]) -> Captured:
@@ -137,7 +140,21 @@ def _fetched(world: World, target: Target, log: RunLog, scratch: Path, key: Head
     for number, source in enumerate(target.sources):
         if answers[number].status == 304:  # some sources moved: the whole input is needed
             answers[number] = _fetch(world, target, log, source, list(files.values())[number], None, limits)
-    return _captured(world, target, answers, files, None)
+    ending = Ending(world, target)
+    for number, (source, path) in enumerate(zip(target.sources, files.values())):
+        if not source["url"].startswith(OWN):
+            again = partial(_fetch, world, target, log, source, etag=None, limits=limits)
+            answers[number] = ending.checked(source["source_id"], path, answers[number], again)
+    return _ended(_captured(world, target, answers, files, None), ending)
+
+
+def _ended(captured: Captured, ending: Ending) -> Captured:
+    """The capture with what its ends say. In the ledger before the bytes are kept: a run that is resumed must end with it, too."""
+    sources = tuple({**s, OPEN: True} if s["source_id"] in ending.open else s for s in captured.sources)
+    if ending.refused is None or captured.refused is not None:
+        return replace(captured, sources=sources)
+    sources = ({**sources[0], "refused": msgspec.to_builtins(ending.refused)}, *sources[1:])
+    return replace(captured, sources=sources, refused=CaptureRefused(ending.refused))
 
 
 def _last_seen(tx: Any, target: Target) -> tuple[HeadKey | None, Generation | None, str | None]:

@@ -65,8 +65,8 @@ def people(stand: Stand) -> str:
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        pytest.param(JSON[:-40], "json.syntax", id="cut off"),
-        pytest.param(JSON[: JSON.rindex(b", {")], "json.syntax", id="cut off between records"),
+        pytest.param(JSON[:-40], "truncated", id="cut off"),
+        pytest.param(JSON[: JSON.rindex(b", {")], "truncated", id="cut off between records"),
         pytest.param(JSON + b" oops", "json.syntax", id="text behind it"),
         pytest.param(JSON + b"\n" + JSON, "json.syntax", id="two documents"),
         pytest.param(JSON[:-1] + b",]", "json.syntax", id="a comma too many"),
@@ -166,7 +166,7 @@ def table(stand: Stand, request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize(
     ("body", "codes"),
     [
-        pytest.param(seventh(b'7,"n7,3.5'), "csv.syntax", id="a quote that never closes"),
+        pytest.param(seventh(b'7,"n7,3.5'), "truncated", id="a quote that never closes"),
         pytest.param(seventh(b"7,n\x007,3.5"), "encoding", id="a NUL"),
         pytest.param(seventh(b"7,n\xf1,3.5"), "encoding", id="two encodings"),
         pytest.param(CSV.decode().encode("utf-16"), "encoding", id="UTF-16"),

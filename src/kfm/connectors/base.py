@@ -1,6 +1,8 @@
 """What a transform is asked, what it answers and how it refuses; light enough to load on every command."""
 
+import os
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -11,6 +13,7 @@ from kfm.model.change import Measured
 from kfm.model.dataset import Column, Location, Release
 
 __all__ = [
+    "LINES",
     "MOST_COLUMNS",
     "Books",
     "CaptureRefused",
@@ -21,12 +24,15 @@ __all__ = [
     "Refused",
     "TransformJob",
     "TransformResult",
+    "ends_open",
     "plain",
+    "refusal_of_cut",
     "toolchain",
 ]
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 MOST_COLUMNS = 10_000
+LINES = ("csv", "txt", "rdb", "dly", "json")  # formats whose records end with a line; of JSON only a record to each line
 _STEERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # a terminal, or the direction of what is read on it
 
 
@@ -150,6 +156,12 @@ class Refused(Exception):
         super().__init__(f"{code}: {happened}")
         self.refusal = Refusal(code=code, happened=happened, expected=expected, remedy=remedy, detail=detail)
 
+    @classmethod
+    def cut(cls, source_id: str, why: str, **detail: Any) -> "Refused":
+        """The refusal of a file that ends too early."""
+        said = refusal_of_cut(source_id, why, **detail)
+        return cls(said.code, said.happened, expected=said.expected, remedy=said.remedy, **said.detail)
+
 
 class CaptureRefused(Quarantined):
     """The whole capture was refused; `code` says by which rule, `detail` holds the evidence."""
@@ -165,6 +177,26 @@ class ConnectorFailed(StepFailed):
     def __init__(self, happened: str, *, expected: str, remedy: str, stack: str = "") -> None:
         super().__init__(happened, expected=expected, remedy=remedy)
         self.stack = stack
+
+
+def ends_open(path: Path) -> bool:
+    """Whether a text does not end with a line break; a DOS end-of-file mark behind it does not count."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 16))
+        end = file.read().rstrip(b"\x1a").rstrip(b"\0")  # a line break of UTF-16 has a zero beside it
+    return bool(size) and not end.endswith((b"\n", b"\r"))
+
+
+def refusal_of_cut(source_id: str, why: str, **detail: Any) -> Refusal:
+    """The refusal of a file that ends too early."""
+    return Refusal(
+        code="truncated",
+        happened=f"Source {source_id} was cut off: {why}.",
+        expected="a whole file",
+        remedy="Run again; if it stays so, look at the captured bytes and tell the upstream.",
+        detail={"source_id": source_id, **detail},
+    )
 
 
 def plain(text: str) -> str:

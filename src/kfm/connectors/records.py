@@ -120,6 +120,8 @@ class Records:
 
     def _expect(self, *wanted: bytes) -> bytes:
         got = self._peek()
+        if not got:
+            self._cut(f"{' or '.join(w.decode() for w in wanted)} should stand")
         if got not in wanted:
             self._fail(f"expected {' or '.join(w.decode() for w in wanted)}")
         self._pos += 1
@@ -177,7 +179,7 @@ class Records:
                 self._empty = self._empty or self._buf[after : after + 1] == b"]"
                 return self._buf[after : after + 1] == b"{"
             if not self._fill():
-                self._fail("the document ends early")
+                self._cut("it is not closed")
 
     def _key(self) -> str:
         if self._peek() != b'"':
@@ -188,7 +190,7 @@ class Records:
         """The string token at hand; `_fill` keeps what is not consumed, so its start stays in the buffer."""
         while (match := _STRING.match(self._buf, self._pos)) is None:
             if not self._fill(len(self._buf) - self._pos):
-                self._fail("a string is not closed")
+                self._cut("a string is not closed")
         self._pos = match.end()
         return match.group()
 
@@ -223,7 +225,7 @@ class Records:
             piece, self._pos = self._buf[self._pos : end], end
             if match is None:
                 if not self._fill():
-                    self._fail("the document ends early")
+                    self._cut("it is not closed")
             elif match.group() == b'"':
                 piece += self._string()
             else:
@@ -341,7 +343,11 @@ class Records:
         # 20,000 open brackets and a truncated file look alike from here; the depth tells them apart
         if _deepest(self._buf[self._pos :]) > _MAX_DEPTH:
             self._refuse_depth()
-        self.fail_at(self._base + len(self._buf), "the document ends inside the array of records; it was probably cut off")
+        self._cut("it is inside the array of records")
+
+    def _cut(self, why: str) -> NoReturn:
+        offset = self._base + len(self._buf)
+        raise Refused.cut(self._source, f"the document ends at byte {offset:,}, where {why}", offset=offset)
 
     def fail_at(self, offset: int, why: str) -> NoReturn:
         """Refuse the document for a syntax error at a byte offset."""
@@ -356,6 +362,8 @@ class Records:
 
     def fail_record(self, text: bytes, place: int, why: str) -> NoReturn:
         """Refuse the document for a record that is not JSON at all, `place` bytes into its text."""
+        if self._eof and self._buf.endswith(text):  # the last line, and nothing behind it
+            self._cut("a record is not closed")
         self.fail_at(self._base + max(self._buf.find(text, self._pos), self._pos) + place, why)
 
     def _refuse_depth(self) -> NoReturn:

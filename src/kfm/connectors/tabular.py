@@ -30,6 +30,7 @@ class _Chunk(NamedTuple):
     text: str
     first: int  # number of the first line of `text`
     next: int  # number of the line after the last row
+    open: bool = False  # the last row has no line break behind it
 
     def raw(self, index: int) -> str:
         lines = _lines(self.text)
@@ -81,7 +82,14 @@ class CsvReader:
                 header = self._header(chunk.rows.pop(0))
                 chunk.starts.pop(0), chunk.ends.pop(0)
             if chunk.rows:
+                self._check_end(chunk, len(header))
                 yield header, chunk
+
+    def _check_end(self, chunk: _Chunk, width: int) -> None:
+        """A last row without a line break that lacks cells was cut off."""
+        if chunk.open and len(chunk.rows[-1]) < width:
+            why = f"it ends on line {chunk.ends[-1]} after {len(chunk.rows[-1])} of {width} cells"
+            raise Refused.cut(self.source_id, why, line=chunk.starts[-1])
 
     def _parsed(self) -> Iterator[_Chunk]:
         """Blocks cut after a line end outside quotes; what is left open is held for the next block."""
@@ -99,7 +107,8 @@ class CsvReader:
                 self._refuse_syntax("the line begins with a byte order mark, as if two files were put together", at)
             chunk, used = self._parse(held[:cut], line, delimiter)
             if final and used < cut:
-                self._refuse_syntax("the file ends inside a quoted cell", chunk.ends[-1] + 1 if chunk.ends else line)
+                at = chunk.ends[-1] + 1 if chunk.ends else line
+                raise Refused.cut(self.source_id, f"it ends inside a quoted cell, which begins on line {at} or after it", line=at)
             yield chunk
             line, held = chunk.next, held[used:]
             if len(held) > 2 * _MAX_CELL:
@@ -121,7 +130,7 @@ class CsvReader:
         if [] in rows:  # blank lines are no records
             full = [i for i, row in enumerate(rows) if row]
             rows, starts, ends = [rows[i] for i in full], [starts[i] for i in full], [ends[i] for i in full]
-        return _Chunk(rows, starts, [first + e - 1 for e in ends], text, first, first + count), used
+        return _Chunk(rows, starts, [first + e - 1 for e in ends], text, first, first + count, closing != _END), used
 
     def _rows(self, text: str, first: int, delimiter: str) -> tuple[list[list[str]], list[int]]:
         """Rows and the line, counted from 1, each ends on."""

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kfm.connectors import kinds
-from kfm.connectors.base import MOST_COLUMNS, Books, Refused, TransformJob, TransformResult
+from kfm.connectors.base import LINES, MOST_COLUMNS, Books, Refused, TransformJob, TransformResult, ends_open
 from kfm.connectors.code import hook_of
 from kfm.connectors.feed import AskParent, Context, Feed, load_connector
-from kfm.connectors.geometry import GeoColumn, encode, invalid_count
+from kfm.connectors.geometry import GeoColumn, Problem, encode, invalid_count
 from kfm.connectors.hooks import discover, judge_table
 from kfm.connectors.infer import Inferred, Widen
 from kfm.connectors.keys import Duplicates, KeyFile
@@ -36,6 +36,7 @@ __all__ = ["perform", "transform"]
 _SAMPLE = 10_000  # records looked at before the first pass when no schema is given
 _LATITUDE, _LONGITUDE = {"lat", "latitude"}, {"lon", "lng", "longitude"}
 _DAY_US = 86_400_000_000
+_SHORT = ("ghcnd.width", "ghcnd.line", "rdb.columns")  # what a line that was cut looks like; CSV and JSON are known by their structure
 _UNNAMEABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -218,6 +219,10 @@ class _Pass:
         self._next_progress = 0.0
         self._span: tuple[dt.datetime, dt.datetime] | None = None
         self._invalid = 0
+        self._open = {i.source_id for i in job.inputs if job.format in LINES and ends_open(Path(i.path))}
+        self._last: dict[
+            str, tuple[int, Problem | None]
+        ] = {}  # of each source with an open end: the line of its last record, and what is wrong with it
 
     def run(self, feed: Feed) -> TransformResult:
         """Read everything, write the table, settle the books."""
@@ -291,6 +296,9 @@ class _Pass:
         self._mended += mended.values()
         for i in mended:
             del bad[i]
+        if batch.source_id in self._open and batch.size and not corrected:
+            at = batch.size - 1
+            self._last[batch.source_id] = (batch.line(at), None if outside is not None and outside[at] else bad.get(at))
         self._rejects.take(batch)
         if bad or mended or outside is not None:
             keep = np.ones(batch.size, np.bool_) if outside is None else ~outside
@@ -448,6 +456,9 @@ class _Pass:
 
     def _judge_whole(self, feed: Feed) -> None:
         read = feed.tally.read
+        for source_id, (line, problem) in self._last.items() if not self.job.only else ():
+            if problem is not None and problem[0] in _SHORT:
+                raise Refused.cut(source_id, f"it ends without a line break inside line {line}: {problem[1]}", line=line)
         if not read and not feed.tally.returned and not self.job.may_be_empty:
             raise Refused(
                 "empty",

@@ -69,6 +69,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     digest: str = ""  # "sha256:" + 64 hex digits; empty for 304
     attempts: int = 1
     waits: tuple[Wait, ...] = ()
+    sized: bool = True  # upstream said where the body ends, by a length or in chunks; else it ended with the connection
     request_ms: int = 0  # time spent in requests; waits are listed apart
     warnings: tuple[str, ...] = ()  # what was odd and taken all the same, in sentences
 

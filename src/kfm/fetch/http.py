@@ -317,6 +317,7 @@ class _Fetch:
             digest=self._partial.digest if status == 200 else "",
             attempts=self._attempts,
             waits=tuple(self._waits),
+            sized=head.chunked or head.length is not None,
             warnings=tuple(self._warnings) if status == 200 else (),
         )
 

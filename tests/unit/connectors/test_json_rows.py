@@ -136,11 +136,11 @@ def test_records_that_are_no_objects_or_no_text_are_set_aside(made):
     ("text", "code"),
     [
         ("", "empty"), ("[]", "empty"), ('{"items": []}', "empty"), ("<html>", "html"), ("PK\x03\x04", "format"),
-        ("hello", "json.syntax"), ('[{"a":1},{"a":2}', "json.syntax"), ('[{"a":1},{"a":2', "json.syntax"), ('[{"a":1},]', "json.syntax"),
-        ('[{"a":1},,{"a":2}]', "json.syntax"), ('[{"a":1}] x', "json.syntax"), ('{"a":[{"b":1}]', "json.syntax"), ('[{"a":1},{a:2}]', "json.syntax"),
-        ('{"x":{bad},"rows":[{"a":1}]}', "json.syntax"), ('{"x":"open', "json.syntax"), ('[{"a":1}}', "json.syntax"),
+        ("hello", "json.syntax"), ('[{"a":1},{"a":2}', "truncated"), ('[{"a":1},{"a":2', "truncated"), ('[{"a":1},]', "json.syntax"),
+        ('[{"a":1},,{"a":2}]', "json.syntax"), ('[{"a":1}] x', "json.syntax"), ('{"a":[{"b":1}]', "truncated"), ('[{"a":1},{a:2}]', "json.syntax"),
+        ('{"x":{bad},"rows":[{"a":1}]}', "json.syntax"), ('{"x":"open', "truncated"), ('[{"a":1}}', "json.syntax"),
         ('{"error":"rate limit"}', "json.records"), ('{"a":[{"x":1}],"b":[{"x":2}]}', "json.records"), ("{}", "json.records"),
-        ('{"a":1}\n{"a":', "json.syntax"),
+        ('{"a":1}\n{"a":', "truncated"),
     ],
 )  # fmt: skip
 def test_a_capture_that_is_not_the_promised_json_is_refused_whole(refused, text, code):

@@ -170,9 +170,10 @@ def test_blanks_that_were_taken_from_the_ends_of_lines_change_nothing(tmp_path):
         assert (rows, result.books.quarantined) == (plain, 0)
 
 
-def test_a_last_line_that_may_have_been_cut_off_is_not_taken_for_one_without_flags(tmp_path):
-    rows, result = made(tmp_path, month({1: 7}) + "\n" + month({31: "    4 X7"}, "201908")[:-2])
-    assert (len(rows), rejects(tmp_path, result)) == (1, [(2, "ghcnd.width")])
+def test_a_last_line_that_was_cut_off_refuses_the_file(tmp_path):
+    with pytest.raises(CaptureRefused) as refused:
+        made(tmp_path, month({1: 7}) + "\n" + month({31: "    4 X7"}, "201908")[:-2])
+    assert (refused.value.code, refused.value.detail["line"]) == ("truncated", 2)
 
 
 def test_lines_of_a_wrong_width_are_still_those_of_their_station(tmp_path):

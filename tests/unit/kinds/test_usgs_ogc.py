@@ -243,7 +243,7 @@ def test_the_same_row_on_two_pages_is_one_and_a_different_one_is_refused(read: C
         (page(), "empty"),
         ('{"code": "NoApplicableCode", "description": "query error"}', "geojson.features"),
         ("<!doctype html><title>Maintenance</title>", "html"),
-        (page(feature("2026-01-01"))[:-200], "json.syntax"),
+        (page(feature("2026-01-01"))[:-200], "truncated"),
         (page(feature("2026-01-01"), crs={"type": "name", "properties": {"name": "EPSG:26914"}}), "geojson.crs"),
     ],
 )

@@ -175,6 +175,7 @@ class _Reader(CsvReader):
             yield [_loose(batch, lists, i) for i in range(batch.size)]
 
     def _batch(self, layout: _Layout, chunk: Any, names: tuple[str, ...]) -> Batch:
+        self._check_end(chunk, layout.width)
         ragged = {i: len(r) for i, r in enumerate(chunk.rows) if len(r) != layout.width}
         bad: dict[int, Problem] = {i: ("csv.columns", f"the row has {n} cells, {layout.width} are expected") for i, n in ragged.items()}
         rows = [[""] * layout.width if i in ragged else r for i, r in enumerate(chunk.rows)] if ragged else chunk.rows
