@@ -26,11 +26,11 @@ from kfm.world import Again, Target, World
 from kfm.zones.base import Zone, lines_of, note
 
 __all__ = [
-    "SHARE", "Decision", "Desk", "Item", "Row", "check_added", "check_base", "corrections", "decide", "is_lifted", "keep_capture", "keep_rows",
+    "OVERRULED", "Decision", "Desk", "Item", "Row", "check_added", "check_base", "corrections", "decide", "is_lifted", "keep_capture", "keep_rows",
     "runs_with_quarantine",
 ]  # fmt: skip
 
-SHARE = "quarantine.share"  # the one refusal of a whole capture that a person may overrule
+OVERRULED = ("quarantine.share", "document.shrunk")  # the refusals of a whole capture that a person may overrule
 _WHOLE_RECORD = 4096  # bytes; a longer one is not kept whole beside its rule
 
 
@@ -127,7 +127,7 @@ def corrections(zone: Zone, dataset_id: str) -> dict[str, dict[str, str | None]]
 
 
 def is_lifted(world: World, target: Target, input_hash: str) -> bool:
-    """Whether a person took exactly this input in spite of the share of its unusable records."""
+    """Whether a person took exactly this input in spite of the share of its unusable records, or of what it lost."""
     runs = {d.run_id for d in _decisions(world.data, target.dataset_id) if d.capture}
     rows = [world.store.read(lambda tx, r=run: tx.runs.get(r)) for run in sorted(runs)]
     return any(r is not None and r.input_hash == input_hash for r in rows)

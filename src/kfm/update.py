@@ -494,7 +494,9 @@ class Update:
         folder = f"raw/{self.target.dataset_id}/captures/{captured.capture_id}"
         stored = {name: path if self.private else self.world.data.local(f"{folder}/{name}") for name, path in captured.files.items()}
         inputs = {s["source_id"]: (stored[n], s["digest"]) for n, s in zip(captured.files, captured.sources)}
-        return transform_job(self.target, inputs, known_columns(self.world, self.target, base))
+        job = transform_job(self.target, inputs, known_columns(self.world, self.target, base))
+        lifted = self.target.max_quarantined == 1.0  # a person saw this very capture
+        return job if lifted else msgspec.structs.replace(job, known_words=known_words(self.world, self.target, base))
 
     def _store_part(self, wal: Wal, result: TransformResult, out: Path, captured: Captured) -> dict[str, Any]:
         world, target = self.world, self.target
@@ -586,6 +588,26 @@ def known_columns(world: World, target: Target, base: str | None) -> tuple[Colum
     return msgspec.convert(facts["schema"], tuple[Column, ...])
 
 
+def known_words(world: World, target: Target, base: str | None) -> dict[str, int]:
+    """How many words each document has in the version a run stands on."""
+    path = f"processed/{target.dataset_id}/{base}/{target.artifact.rpartition('.')[0]}.ndjson"
+    if target.entry.source.kind != "documents" or base is None or not world.data.exists(path):
+        return {}
+    found: dict[str, int] = {}
+    with world.data.local(path).open("rb") as lines:
+        for row in map(_Counted.decode, lines):
+            found[row.document_id] = found.get(row.document_id, 0) + row.words
+    return found
+
+
+class _Paragraph(msgspec.Struct):
+    document_id: str = ""
+    words: int = 0
+
+
+_Counted = msgspec.json.Decoder(_Paragraph)
+
+
 def transform_job(target: Target, inputs: Mapping[str, tuple[Path, str]], known: tuple[Column, ...] = ()) -> TransformJob:
     """The transform of `target` over files: source id -> (path, digest). `known`: columns of the official version."""
     entry = target.entry
@@ -605,6 +627,7 @@ def transform_job(target: Target, inputs: Mapping[str, tuple[Path, str]], known:
         records=entry.source.records,
         schema=entry.schema or (again.schema if again else ()),
         known=known,
+        max_record_bytes=entry.source.record_limit,
         business_key=entry.business_key,
         time_column=entry.source.time_column,
         since=since or None,

@@ -23,7 +23,7 @@ from kfm.errors import Denied, UsageError
 from kfm.model.dataset import Column
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import seconds
-from kfm.quarantine import SHARE, Desk, Item, Row, decide, runs_with_quarantine
+from kfm.quarantine import OVERRULED, Desk, Item, Row, decide, runs_with_quarantine
 from kfm.targets import targets_of
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
@@ -185,14 +185,14 @@ def _plain(text: str) -> str:
 def _advice(item: Item, rows: list[Row], args: Any) -> list[str]:
     """What can be done now, as commands where there is one."""
     run = item.run_id
-    if item.kind == "capture" and item.code != SHARE:
+    if item.kind == "capture" and item.code not in OVERRULED:
         return [f"Only upstream, the registry or a connector can mend this; then: kfm run {item.dataset_id}"]
     if _next(item).startswith("kfm quarantine replay"):
         return [_next(item)]
     if not _to_do(item):
         return []
     number = args.row or (rows[0].n if rows else 1)
-    lines = [] if item.private else [f'kfm quarantine fix {run} --row {number} --set COLUMN=VALUE --reason "…"']
+    lines = [] if item.private or not rows else [f'kfm quarantine fix {run} --row {number} --set COLUMN=VALUE --reason "…"']
     return [*lines, f'kfm quarantine accept {run} --reason "…"']
 
 
@@ -268,16 +268,16 @@ def _sets(world: World, desk: Desk, row: LedgerRow, one: Row, given: list[str]) 
 def _accept(world: World, desk: Desk, row: LedgerRow, item: Item, args: Any) -> int:
     reason = _reason(args)
     if item.kind == "capture":
-        if item.code != SHARE:
+        if item.code not in OVERRULED:
             raise Denied(
                 f"A capture refused by {item.code or 'an error'} cannot be accepted. {item.happened}".strip(),
-                expected=f"a refusal by {SHARE}, where the rest is good",
+                expected=f"a refusal by {' or '.join(OVERRULED)}, where the rest is good",
                 remedy=f"It has to be mended upstream, in the registry or in a connector; then `kfm run {row.dataset_id}`.",
             )
         if args.row is not None:
             raise UsageError("This capture is accepted whole or not at all.", expected="no --row", remedy="Leave it out.")
         decision, new = decide(world, row, "accept", [], by=_by(), reason=reason, capture=True)
-        return _decided(args, decision, new, "the capture is taken without its unusable records", f"quarantine replay {row.run_id}")
+        return _decided(args, decision, new, "the capture is taken as it is, without unusable records", f"quarantine replay {row.run_id}")
     rows = _chosen(desk, row, args) if args.row is not None else [r for r in desk.rows(row.run_id) if desk.decision(row.run_id, r) is None]
     if not rows:
         if item.count is None:

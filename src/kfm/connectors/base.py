@@ -66,6 +66,8 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     records: str | None = None  # JSON: dotted path to the array; "." = every top-level value is a record
     schema: tuple[Column, ...] = ()  # empty: inferred from the data
     known: tuple[Column, ...] = ()  # columns of the official version: what is inferred keeps their types where the data allows it
+    known_words: dict[str, int] = {}  # documents: how many words each has in the official version
+    max_record_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 64 << 20
     business_key: tuple[str, ...] = ()
     time_column: str | None = None
     incomplete: bool = False  # merge: records of the part were set aside, so one that is not there may still be upstream

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import SHARED
@@ -167,7 +168,7 @@ def test_a_web_page_is_read_where_the_registry_says_so(tmp_path):
         ("ARTICLE 1.", "Notchininga"),
         ("ARTICLE 1.", "No Heart, x"),
     ]
-    text = documents._Text.of(documents._HIDDEN.sub("", PAGE.decode("cp1252")))
+    text = documents._Text.of(documents._HIDDEN.sub("", PAGE.decode("cp1252"))).text
     assert [" ".join(text[r["char_start"] : r["char_end"]].split()) for r in rows] == [r["text"] for r in rows]
     plain = "\n\n".join(r["text"] for r in rows)
     assert [r["anchor"] for r in made(tmp_path, plain.encode(), html=True)] == [r["anchor"] for r in rows], "plain text is read as well"
@@ -258,3 +259,41 @@ def test_the_paragraphs_are_also_there_line_by_line(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "scratch" / "x.ndjson").read_text().splitlines()]
     assert result.files == ("x.ndjson",)
     assert [(n["anchor"], n["text"]) for n in lines] == [(r["anchor"], r["text"]) for r in rows]
+
+
+def page(words: int, inside: str = "") -> bytes:
+    text = " ".join(f"word{n}" for n in range(words))
+    return f"<!doctype html><html><head><title>T</title></head><body>{inside}<p>{text}</p></body></html>".encode()
+
+
+@pytest.mark.parametrize(
+    ("words", "inside", "code"),
+    [
+        (60, "<form action=/login><input type=password name=p></form>", "document.form"),
+        (300, "<FORM><INPUT TYPE=' Password '></FORM>", "document.form"),
+        (60, "<form action=/consent><button></button></form>", "document.form"),
+        (60, "", ""),
+        (1200, "<form><input type=password></form>", ""),  # the text of a page that also lets people log in
+        (300, "<form><input type=search></form>", ""),
+    ],
+)
+def test_a_page_that_is_a_form_is_no_document(tmp_path, words, inside, code):
+    if not code:
+        assert made(tmp_path, page(words, inside), html=True)
+        return
+    with pytest.raises(CaptureRefused) as refused:
+        made(tmp_path, page(words, inside), html=True)
+    assert refused.value.code == code and f"with {words} words" in refused.value.happened
+
+
+@pytest.mark.parametrize(("known", "words", "refused"), [(400, 190, True), (400, 210, False), (90, 10, False), (0, 10, False)])
+def test_a_document_that_loses_more_than_half_of_its_words_is_refused(tmp_path, known, words, refused):
+    file = tmp_path / "V0206.txt"
+    file.write_text(" ".join(["word"] * words))
+    asked = msgspec.structs.replace(job(file), known_words={"V0206": known})
+    if not refused:
+        assert table(tmp_path, asked)[1].books.written == 1
+        return
+    with pytest.raises(CaptureRefused, match=f"{words} words, and {known} in the official version") as told:
+        table(tmp_path, asked)
+    assert told.value.code == "document.shrunk"

@@ -111,6 +111,19 @@ def test_only_the_records_wanted_are_written_and_the_others_are_counted(tmp_path
     assert result.books.dropped == {"where": 3}
 
 
+@pytest.mark.parametrize("gone", [{0}, {1, 2}, {3}, {0, 1, 2, 3}])
+def test_records_marked_as_deleted_are_counted_and_dropped_by_rule(tmp_path: Path, gone: set[int]) -> None:
+    files = parts(tmp_path, *(f"POINT (-9{n} 38)" for n in range(4)))
+    raw = bytearray(files[".dbf"])
+    first, width = struct.unpack("<HH", raw[8:12])
+    for n in gone:
+        raw[first + n * width] = ord("*")
+    files[".dbf"] = bytes(raw)
+    result, rows = table(tmp_path, zipped(files))
+    assert (result.books.read, result.books.written, result.books.dropped) == (4, 4 - len(gone), {"deleted-upstream": len(gone)})
+    assert len(rows) == 4 - len(gone)
+
+
 def test_text_is_read_in_the_code_page_it_says(tmp_path: Path) -> None:
     files = parts(tmp_path / "w", "POINT (-98 38)", encoding="ISO-8859-1", names=("Doña Ana",))
     for sheet in (b"ISO 88591", b"ISO-8859-1", b"ANSI 1252", b"cp1252", b"1252"):

@@ -8,6 +8,9 @@ A web page is refused, for it may be an error message, unless the registry says 
 it: blocks are paragraphs, `<br>` ends a line, character references are decoded, scripts, styles and the title are left out, links and
 other furniture stay. Characters are counted in that text, not in the page.
 
+A document that falls below half of the words it has in the official version is refused, and so is a page that asks for a password or is
+little more than a form: what upstream shows instead of a document is no new version of it.
+
 The anchor is `<document>#p<number>-<hash>`, with eight hex digits of the SHA-256 of `text`: while neither the number nor the words change
 it is the same in every version, and a paragraph that was corrected is never cited by the anchor of its old words.
 """
@@ -50,8 +53,11 @@ COLUMNS = (
 )
 KEY = ("anchor",)
 _LARGEST = 64 << 20  # characters; a book is one or two million
+_SMALL = 100  # words: a document that had fewer may change as it likes
+_FORM, _LOGIN = 200, 1000  # words: a page with a form, or a password field, and fewer is no document
 _LARGEST_PAGE = 8 << 20  # bytes of a web page
 _END = re.compile(r"\r\n|\r|\n")
+_WORD = re.compile(r"\S+")
 _BLANK = re.compile(r"(?:\n|\r(?!\n))[^\S\r\n]*[\r\n]\s*")
 _HEADING = re.compile(r"(?:article|section|chapter|part) (?:[0-9]+[a-z]{0,2}|[ivxlc]+)\b.{0,40}", re.IGNORECASE)
 _PAGE = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
@@ -86,20 +92,26 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def readers(job: TransformJob) -> list["_DocumentReader"]:
     """One per document."""
     options = options_of(job.options, Options)
-    return [_DocumentReader(source, options, job.encoding) for source in job.inputs]
+    return [_DocumentReader(source, options, job.encoding, job.known_words) for source in job.inputs]
 
 
 class _DocumentReader(RowReader):
-    def __init__(self, source: InputFile, options: Options, encoding: str | None) -> None:
+    def __init__(self, source: InputFile, options: Options, encoding: str | None, known: dict[str, int]) -> None:
         super().__init__(source)
         self._source, self._options, self._encoding = source, options, encoding
         about = options.documents.get(source.source_id, About())
         self._id = about.id or source.source_id
+        self._known = known.get(self._id, 0)
         self._about = {name: getattr(about, name) for name in ("title", "date", "nations", "place", "url")}
 
     def rows(self) -> Iterator[Loose]:
         """Every paragraph, headings included; the record number is the paragraph's."""
         document, heading = self._document(), None
+        words = sum(1 for _ in _WORD.finditer(document))
+        if self._known >= _SMALL and words * 2 < self._known:
+            happened = f"has {words:,} words, and {self._known:,} in the official version"
+            remedy = "open the address to see what upstream says; if it really shrank, accept the capture with `kfm quarantine accept`"
+            self._refuse("document.shrunk", happened, "at least half of them", remedy)
         for number, (start, end) in enumerate(_paragraphs(document), 1):
             text = " ".join(document[start:end].split())
             heading = text if _HEADING.fullmatch(text) else heading
@@ -148,7 +160,15 @@ class _DocumentReader(RowReader):
             self._refuse("encoding", "holds a NUL", "text", "look at the captured bytes")
         if "<" in page.rpartition(">")[2] or page.rfind("<!--") > page.rfind("-->"):  # the parser would look for the end again and again
             self._refuse("document.html", "ends inside a tag or a comment", "a whole web page", "fetch it again")
-        text = _Text.of(_HIDDEN.sub("", page))
+        shown = _Text.of(_HIDDEN.sub("", page))
+        text = shown.text
+        for there, most, what in (
+            (shown.asks_password, _LOGIN, "asks for a password"),
+            (shown.has_form, _FORM, "is little more than a form"),
+        ):
+            if there and (words := len(text.split())) < most:
+                remedy = "open the address in a browser: it may want you to log in, and then another address is needed"
+                self._refuse("document.form", f"{what}, with {words} words beside it", f"a document, with {most} words or more", remedy)
         if (words := len(text.split())) < (least := self._options.min_words):
             happened, remedy = f"is a web page of {words} words, perhaps an error message", "open the address in a browser, then run again"
             self._refuse("document.short", happened, f"`min_words` in source.options, {least}, or more", remedy)
@@ -180,16 +200,23 @@ class _Text(HTMLParser):
         self._parts: list[str] = []
         self._unseen = ""  # the element whose text is left out
         self._as_is = False
+        self.has_form = self.asks_password = False
 
     @classmethod
-    def of(cls, page: str) -> str:
+    def of(cls, page: str) -> "_Text":
         parser = cls()
         parser.feed(page)
         parser.close()
-        return "".join(parser._parts)
+        return parser
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts)
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         self._unseen = self._unseen or (tag if tag in _UNSEEN else "")
+        self.has_form = self.has_form or tag == "form"
+        self.asks_password |= tag == "input" and any(k == "type" and (v or "").strip().lower() == "password" for k, v in attrs)
         self._as_is = self._as_is or tag == "pre"
         self._parts.append("\n\n" if _BLOCK.fullmatch(tag) else "\n" if tag == "br" else "")
 

@@ -8,6 +8,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -69,6 +70,7 @@ class _Opened:
         members = unpack(Path(source.path), folder / "members", max_bytes=options.max_bytes)
         self.path = _alone(members, folder / "layer", options.layer)
         self.shape_types, bounds = _check(self.path)
+        self.deleted = _deleted(self.path, len(self.shape_types))
         self.encoding = _codec(encoding or _encoding(self.path))
         self.to: ToWgs84 = to_wgs84(_head(self.path.with_name(_CRS), 1 << 17).decode("utf-8", "replace"), bounds)
         self.is_points = set(np.unique(self.shape_types).tolist()) <= {0, *_POINT}
@@ -145,6 +147,14 @@ def _check(path: Path) -> tuple[Any, Bounds | None]:
     return types, bounds if np.isfinite(bounds).all() else None
 
 
+def _deleted(path: Path, records: int) -> set[int]:
+    """The records that are marked as deleted; GDAL passes over them."""
+    table = path.with_suffix(".dbf")
+    first, width = struct.unpack("<HH", _head(table, 12)[8:12])
+    marks = np.memmap(table, np.uint8, "r", first, (records, width))[:, 0]
+    return set(np.flatnonzero(marks == ord("*")).tolist())
+
+
 def _head(path: Path, size: int) -> bytes:
     with path.open("rb") as file:
         return file.read(size)
@@ -186,12 +196,23 @@ class _Reader(RowReader):
         try:
             how = {"encoding": opened.encoding, "use_pyarrow": True, "batch_size": _ROWS, "return_fids": True}
             with pyogrio.raw.open_arrow(opened.path, **how) as (_, batches):
-                for batch in batches:
-                    yield from self._batch(batch)
+                yield from self._all(row for batch in batches for row in self._batch(batch))
         except (DataSourceError, FeatureError, shapely.GEOSException) as error:
             _refuse("damaged", f"it cannot be read: {error}", "shapes and records that can be read")
         except UnicodeDecodeError as error:
             _refuse("encoding", f"its text is not {opened.encoding}: {error.reason}", "text in its code page", _STATE)
+
+    def _all(self, rows: Iterator[Loose]) -> Iterator[Loose]:
+        """The rows, and those that upstream marked as deleted where they stood: every record is in the books."""
+        following = 1
+        for row in chain(rows, [None]):
+            for line in range(following, row.line if row is not None else len(self._opened.shape_types) + 1):
+                if line - 1 not in self._opened.deleted:
+                    _refuse("damaged", f"record {line} cannot be read", "every record of the table, or a mark that it is deleted")
+                yield Loose(line, partial(str, f"record {line}"), None, ("drop:deleted-upstream", "marked as deleted in the .dbf"))
+            if row is not None:
+                following = row.line + 1
+                yield row
 
     def _batch(self, batch: Any) -> Iterator[Loose]:
         fids, *fields, wkb = (column.to_pylist() for column in batch.columns)  # the id stands first, the shape last
