@@ -445,12 +445,17 @@ def test_what_one_request_has_taken_of_the_budget_another_does_not_get(upstream,
         held.wait(5)
         conn.sendall(b"x" * 80)
 
-    budget = Budget(100)
+    class Told(Budget):
+        def take(self, size):
+            found = super().take(size)
+            taken.set()
+            return found
+
+    budget, taken = Told(100), threading.Event()
     upstream.answers(slowly, say.answer(body=b"y" * 30))
     first = threading.Thread(target=lambda: fetcher().fetch(request_for(budget=budget), into))
     first.start()
-    while budget.take(21):  # until the first has taken what its head states
-        budget.give_back(21)
+    taken.wait(5)
     with pytest.raises(TooLarge, match=r"larger than 100 bytes, together.*`source.max_bytes` \(4 GiB unless stated\)"):
         fetcher().fetch(request_for(budget=budget), tmp_path / "second")
     held.set()
