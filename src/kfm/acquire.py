@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from kfm.capture import Limits, say_odd, with_type_checked
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformJob, TransformResult
@@ -68,6 +69,7 @@ def ask_upstream(world: World, target: Target, log: RunLog, scratch: Path, known
         format=source.format,
         since=since or None,
         until=until or None,
+        conflicts="refuse" if target.entry.conflicts is UNSET else target.entry.conflicts,
         connector=target.connector,
         artifact=target.artifact,
     )

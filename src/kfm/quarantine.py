@@ -26,11 +26,12 @@ from kfm.world import Again, Target, World
 from kfm.zones.base import Zone, lines_of, note
 
 __all__ = [
-    "OVERRULED", "Decision", "Desk", "Item", "Row", "check_added", "check_base", "corrections", "decide", "is_lifted", "keep_capture", "keep_rows",
+    "CONFLICT", "OVERRULED", "Decision", "Desk", "Item", "Row", "check_added", "check_base", "corrections", "decide", "is_lifted", "keep_capture", "keep_rows",
     "runs_with_quarantine",
 ]  # fmt: skip
 
 OVERRULED = ("quarantine.share", "document.shrunk")  # the refusals of a whole capture that a person may overrule
+CONFLICT = "key.conflict"  # records that share a key and differ
 _WHOLE_RECORD = 4096  # bytes; a longer one is not kept whole beside its rule
 
 
@@ -416,11 +417,12 @@ class Desk:
                 expected="corrections that make a record usable",
                 remedy=f"`kfm quarantine show {made.row.run_id}` says what is still wrong; correct row {vain[0].n} otherwise.",
             )
-        whole = _why_whole(target, row, made)
+        torn = any(r.rule == CONFLICT for r, _ in fixed.values())
+        whole = _why_whole(target, row, made) or ("a record in conflict is settled beside all of its key" if torn else "")
         target = replace(target, trigger="quarantine")
         if whole:
             return replace(target, again=Again(row)), whole
-        wanted = [r for r, d in rows if d is None or d.verdict == "fix"]
+        wanted = [r for r, d in rows if r.rule != CONFLICT and (d is None or d.verdict == "fix")]  # alone it would take another's place
         still = {r.digest for r in self.aside_again(wanted, made.row.run_id)} if made.row is not None else set()
         only = tuple((r.source_id, r.line) for r in wanted if r.digest not in made.corrections or r.digest in still)
         schema = () if target.entry.schema else self._columns(made)

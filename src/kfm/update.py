@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from kfm.capture import Captured, canonical_url_of, capture_again, look, replay_capture, source_refs
 from kfm.claim import Decision, check_switch, claim, failed_row, is_noop
@@ -636,6 +637,7 @@ def transform_job(target: Target, inputs: Mapping[str, tuple[Path, str]], known:
         only=again.only if again else (),
         fixes=target.fixes,
         connector=target.connector,
+        conflicts="refuse" if entry.conflicts is UNSET else entry.conflicts,
         on=entry.source.join_on,
         artifact=target.artifact,
     )

@@ -161,7 +161,7 @@ class Stand:
         outcome = self.run(name)
         assert (outcome["state"], outcome["exit_code"]) == ("COMMITTED", 0), outcome
         path = self.ws / "data" / "work" / name / "quarantine" / outcome["run_id"] / "rows.jsonl"
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        rows = [json.loads(line) for line in path.read_bytes().splitlines()]
         assert sorted(r["rule"] for r in rows) == sorted(rules), rows
         assert outcome["quarantined"] == len(rules) and outcome["rows_read"] == outcome["rows_written"] + len(rules)
         assert outcome["run_id"] in [i["run_id"] for i in self("quarantine", "list", name, "--json").json["items"] if i["kind"] == "rows"]

@@ -546,8 +546,48 @@ def test_other_refusals_cannot_be_accepted(kfm: Kfm, ws: Path, up: Upstream) -> 
     run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
     said = kfm("quarantine", "accept", run, "--reason", "never mind", "--json")
     assert said.code == 3 and "key.conflict" in said.json["happened"]
-    assert kfm("quarantine", "show", run, "--json").json["rows"][0]["record"] == BAD, "its bad rows are kept all the same"
+    records = [r["record"] for r in kfm("quarantine", "show", run, "--json").json["rows"]]
+    assert records == ["T4,4.5,2001-05-05", "T4,5.5,2001-05-05"], "the rows it was refused for, and no others"
     assert not (ws / "data" / "work" / TREES / "quarantine" / run / "decisions").exists()
+
+
+def test_records_in_conflict_are_shown_corrected_or_set_aside_as_registered(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    rules = "business_key: [tree_id]\nmax_quarantined: 0.5\n"
+    up.files["/trees.csv"] = trees("T4,5.5,2001-05-05", count=20)
+    register(ws, up, rules)
+    refused = kfm("run", TREES, "--json")
+    assert refused.code == 1
+    shown = kfm("quarantine", "show", refused.json["runs"][0]["run_id"], "--json").json
+    assert [(r["line"], r["rule"]) for r in shown["rows"]] == [(5, "key.conflict"), (22, "key.conflict")]
+    assert "line 22" in shown["rows"][0]["reason"] and "conflicts: quarantine" in shown["next"][1]
+    assert shown["rules"] == {"key.conflict": 2}
+    register(ws, up, rules + "conflicts: quarantine\n")
+    done = kfm("run", TREES, "--json")
+    assert done.code == 0, done.out
+    run = done.json["runs"][0]["run_id"]
+    assert {"T3", "T4"}.isdisjoint(heights(kfm, ws)) and len(heights(kfm, ws)) == 18
+    assert books(ws, run) == {"read": 21, "written": 18, "unchanged": 0, "quarantined": 3, "dropped": {}}
+    rows = kfm("quarantine", "show", run, "--json").json["rows"]
+    assert [(r["n"], r["line"], r["rule"]) for r in rows] == [(1, 4, "type"), (2, 5, "key.conflict"), (3, 22, "key.conflict")]
+    assert fix(kfm, run, "height=3.5").code == 0
+    assert replay(kfm, run)["records"] == 1  # what is in conflict stays out
+    assert "T4" not in heights(kfm, ws) and heights(kfm, ws)["T3"] == 3.5
+    assert fix(kfm, run, "tree_id=T40", row=3).code == 0
+    assert "conflict" in replay(kfm, run)["whole"]
+    assert (heights(kfm, ws)["T4"], heights(kfm, ws)["T40"], heights(kfm, ws)["T3"]) == (4.5, 5.5, 3.5)
+    assert kfm("verify", TREES).code == 0
+
+
+def test_of_records_in_conflict_the_newest_may_stay(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    up.files["/trees.csv"] = trees("T4,5.5,2001-05-04", "T4,6.5,2001-05-03", count=20, bad="T3,3.5,2001-05-03")
+    register(ws, up, "business_key: [tree_id]\nmax_quarantined: 0.5\nconflicts: newest\n")
+    entry = ws / "data" / "registry" / f"{TREES}.yml"
+    entry.write_text(entry.read_text().replace("format: csv", "format: csv, time_column: planted"))
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    assert heights(kfm, ws)["T4"] == 4.5
+    rows = kfm("quarantine", "show", run, "--json").json["rows"]
+    assert [r["line"] for r in rows] == [22, 23]
+    assert all("on line 5 stays, being the newest by planted" in r["reason"] for r in rows)
 
 
 def test_what_was_accepted_still_needs_its_approvals(kfm: Kfm, ws: Path, up: Upstream) -> None:

@@ -23,7 +23,7 @@ from kfm.errors import Denied, UsageError
 from kfm.model.dataset import Column
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import seconds
-from kfm.quarantine import OVERRULED, Desk, Item, Row, decide, runs_with_quarantine
+from kfm.quarantine import CONFLICT, OVERRULED, Desk, Item, Row, decide, runs_with_quarantine
 from kfm.targets import targets_of
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
@@ -185,7 +185,12 @@ def _plain(text: str) -> str:
 def _advice(item: Item, rows: list[Row], args: Any) -> list[str]:
     """What can be done now, as commands where there is one."""
     run = item.run_id
-    if item.kind == "capture" and item.code not in OVERRULED:
+    if item.kind == "capture" and item.code == CONFLICT and rows and item.state == "open" and not item.private:
+        return [
+            f'kfm quarantine fix {run} --row {args.row or rows[0].n} --set COLUMN=VALUE --reason "…"',
+            f"Or state `conflicts: quarantine` or `newest` in data/registry/{item.dataset_id}.yml, then: kfm run {item.dataset_id}",
+        ]
+    if item.kind == "capture" and item.code not in OVERRULED and not _next(item).startswith("kfm quarantine replay"):
         return [f"Only upstream, the registry or a connector can mend this; then: kfm run {item.dataset_id}"]
     if _next(item).startswith("kfm quarantine replay"):
         return [_next(item)]

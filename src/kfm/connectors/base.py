@@ -80,6 +80,7 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     only: tuple[tuple[str, int], ...] = ()  # (source id, line): nothing but these records is read; empty: all
     fixes: dict[str, dict[str, str | None]] = {}  # digest of a record that would be set aside -> column -> the text that is right
     connector: str | None = None  # a workspace's connector.py
+    conflicts: Literal["refuse", "quarantine", "newest"] = "refuse"  # records that share a key and differ
     tombstones: dict[str, str] = {}  # merge: what a row leaves behind, by column: aliases, state, into, time, revision
     on: tuple[str, ...] = ()  # join
     location: Location | None = None  # govern, twin

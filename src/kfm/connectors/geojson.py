@@ -30,7 +30,7 @@ class JsonReader:
         self.warnings: set[str] = set()
 
     def _open(self) -> Records:
-        return Records(utf8_blocks(self._source, "json", self._encoding), self.source_id, self._path)
+        return Records(utf8_blocks(self._source, "json", self._encoding, self.warnings), self.source_id, self._path)
 
     def _finish(self, records: Records) -> None:
         """Look at what stood beside the records."""
@@ -117,7 +117,7 @@ class GeoJsonReader(JsonReader):
         self._geometry = geometry
 
     def _open(self) -> Records:
-        return Records(utf8_blocks(self._source, "geojson", self._encoding), self.source_id, None, only="features")
+        return Records(utf8_blocks(self._source, "geojson", self._encoding, self.warnings), self.source_id, None, only="features")
 
     def _finish(self, records: Records) -> None:
         kind, crs = records.members.get("type", b'"FeatureCollection"'), records.members.get("crs", b"null")

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kfm.connectors.base import Books, InputFile, Refused, TransformJob, TransformResult
+from kfm.connectors.characters import composed
 from kfm.connectors.govern import columns_of, in_order, write_table
 from kfm.model.dataset import Column
 
@@ -47,6 +48,9 @@ def _read(job: TransformJob, source: InputFile, before: tuple[Column, ...]) -> t
         raise _refusal(job, f"Source {source.source_id} has a column {twice[0]!r}, a name that is taken even with its prefix.")
     # a hash join tells -0.0 from 0.0
     table = pa.table([pc.add(c, 0.0) if pa.types.is_floating(c.type) else c for c in table.columns], table.schema).rename_columns(names)
+    for at, name in enumerate(names):  # nor does it know that one text has several spellings
+        if name in job.on:
+            table = table.set_column(at, table.schema.field(at), composed(table.column(at)))
     columns = columns_of(table.schema, job.schema)
     types = {c.name: c.type for c in columns}
     for name in job.on:

@@ -9,13 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["Array", "Duplicates", "KeyFile", "buckets"]
+from kfm.connectors.characters import composed
+
+__all__ = ["MOST", "Array", "Duplicates", "KeyFile", "buckets"]
 
 _BUCKET = 1 << 25  # bytes sorted at once
 _READ = 1 << 23  # bytes read at once; files are not mapped, their pages would count as ours
 _SHOWN = 20
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # spreads neighbouring numbers over all 64 bits
-_ROW = np.dtype([("hash", np.int64), ("key", np.uint64, 2), ("body", np.uint64, 2), ("row", np.int64)])
+_ROW = np.dtype([("hash", np.int64), ("key", np.uint64, 2), ("body", np.uint64, 2), ("spelling", np.uint64, 2), ("row", np.int64)])
+_CLASH = np.dtype([("row", np.int64), ("first", np.int64), ("body", np.uint64, 2)])
+MOST = 200_000  # rows in conflict that are told one by one; nobody decides on more
 Array = np.ndarray[Any, Any]
 
 
@@ -25,6 +29,8 @@ class Duplicates(NamedTuple):
     drop: Array  # one flag per row
     conflicts: list[tuple[int, int]]  # (first row, other row), the first few by row
     conflicting: int
+    clashes: Array  # every row of a key that is contradicted: its number, that of the first, and what it says; `MOST` or a few more
+    twins: list[tuple[int, int]] = []  # of those to drop, the first few whose key is spelt otherwise than the one that stays
 
 
 class KeyFile:
@@ -40,7 +46,7 @@ class KeyFile:
     def add(self, arrays: Sequence["pa.Array"]) -> None:
         """Note the keys of some rows, one array per key column."""
         total = np.zeros(len(arrays[0]), np.uint64)
-        for array in arrays:
+        for array in map(composed, arrays):
             total = (total ^ _hashes(array)) * _MIX
             total ^= total >> np.uint64(29)
         total.view(np.int64).tofile(self._file)
@@ -121,13 +127,15 @@ def _repeated(hashes: Array) -> Array:
 
 
 def _digests(batch: "pa.RecordBatch", key: tuple[str, ...], hashes: Array, rows: Array) -> Array:
-    columns = [plain(c) for c in batch.columns]
+    columns = [plain(composed(c) if n in key else c) for n, c in zip(batch.schema.names, batch.columns)]
     places = [batch.schema.names.index(k) for k in key]
+    spelt = [batch.column(p).to_pylist() for p in places]
     out = np.empty(len(rows), _ROW)
     out["hash"], out["row"] = hashes, rows
-    for i, body in enumerate(zip(*columns)):
+    for i, (body, spelling) in enumerate(zip(zip(*columns), zip(*spelt))):
         out["key"][i] = _digest(tuple(body[p] for p in places))
         out["body"][i] = _digest(body)
+        out["spelling"][i] = _digest(spelling)
     return out
 
 
@@ -138,6 +146,8 @@ def _digest(values: tuple[Any, ...]) -> Array:
 def _judge(groups: Iterator[Array], size: int) -> Duplicates | None:
     drop = np.zeros(size, np.bool_)
     pairs: list[tuple[int, int]] = []
+    twins: list[tuple[int, int]] = []
+    clashes = [np.empty(0, _CLASH)]
     conflicting = 0
     for group in groups:
         group = group[np.lexsort((group["row"], group["key"][:, 1], group["key"][:, 0]))]
@@ -149,5 +159,12 @@ def _judge(groups: Iterator[Array], size: int) -> Duplicates | None:
         clash = np.flatnonzero(~same)
         conflicting += len(clash)
         found = zip(group["row"][first[clash]].tolist(), group["row"][clash].tolist())
+        if len(clash) and sum(map(len, clashes)) <= MOST:
+            torn = np.isin(first, first[clash])
+            clashes.append(np.empty(int(torn.sum()), _CLASH))
+            clashes[-1]["row"], clashes[-1]["first"] = group["row"][torn], group["row"][first[torn]]
+            clashes[-1]["body"] = group["body"][torn]
         pairs = sorted([*pairs, *found], key=lambda p: p[1])[:_SHOWN]
-    return Duplicates(drop, pairs, conflicting) if conflicting or drop.any() else None
+        other = np.flatnonzero(same & (group["spelling"] != group["spelling"][first]).any(axis=1))
+        twins = sorted([*twins, *zip(group["row"][first[other]].tolist(), group["row"][other].tolist())])[:_SHOWN]
+    return Duplicates(drop, pairs, conflicting, np.concatenate(clashes), twins) if conflicting or drop.any() else None

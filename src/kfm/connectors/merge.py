@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import shapely
 
 from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
+from kfm.connectors.characters import composed
 from kfm.connectors.values import ARROW
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Column
@@ -96,8 +97,8 @@ def cast(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":
 
 
 def keys_of(table: "pa.Table", names: tuple[str, ...]) -> "pa.Array":
-    """One text per row; the separator is escaped inside a part, so no two keys become one."""
-    parts = [pc.cast(table.column(n), pa.string()) for n in names]
+    """One text per row, in one spelling; the separator is escaped inside a part, so no two keys become one."""
+    parts = [composed(pc.cast(table.column(n), pa.string())) for n in names]
     parts = [pc.replace_substring(pc.replace_substring(p, "\\", "\\\\"), _SEPARATOR, "\\u") for p in parts]
     joined = pc.binary_join_element_wise(*parts, _SEPARATOR)
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
@@ -126,7 +127,7 @@ class _Merge:
         self._job, self._fresh, self._schema, self._base = job, fresh, schema, base
         self._keys = keys_of(fresh, job.business_key)
         self._used = np.zeros(fresh.num_rows, bool)
-        self.unchanged = self.removed = 0
+        self.unchanged = self.removed = self.twins = 0
         rules = telling(job, schema)
         self._stale = self._older(
             rules.get("revision"), [n for rule, n in rules.items() if rule == "state" and n in base.schema_arrow.names]
@@ -137,14 +138,16 @@ class _Merge:
         for raw in self._base.iter_batches(batch_size=65_536):
             table = cast(pa.Table.from_batches([raw]), self._schema)
             hit, where = self._find(keys_of(table, self._job.business_key))
+            twin = self._twins(hit, where)
             self._used[where[hit]] = True
-            newer = hit & ~self._stale[where] if len(self._stale) else hit
+            newer = hit & ~twin & ~self._stale[where] if len(self._stale) else hit
             self.unchanged += self._equal(table, where, newer)
             source = np.where(newer, where + table.num_rows, np.arange(table.num_rows))
             keep = hit | ~self._gone(table)
+            self.removed += int((~keep).sum()) if self._tombs is None else 0
             if self._tombs is not None:
                 table, keep = self._tombs.mark(table, ~hit), np.ones(table.num_rows, bool)
-            self.removed += int((~keep).sum())
+            keep &= ~twin
             both = pa.concat_tables([table, self._fresh])
             yield from both.take(pa.array(source[keep])).combine_chunks().to_batches()
         yield from self._fresh.filter(pa.array(~self._used)).combine_chunks().to_batches()
@@ -160,9 +163,21 @@ class _Merge:
             said.append(
                 f"{self._tombs.merged} rows were merged into others and {self._tombs.deleted} deleted upstream; they stay, marked so"
             )
+        if self.twins:
+            said.append(f"{self.twins} rows had the key of another in another spelling (NFC) and are left out")
         if self._stale.any():
             said.append(f"{int(self._stale.sum())} rows are older than the ones held and are left out; nothing is taken to be deleted")
         return tuple(said)
+
+    def _twins(self, hit: Any, where: Any) -> Any:
+        """Which rows of the base have the key of an earlier one in another spelling: they were official before spellings were compared."""
+        twin = hit & self._used[where] if len(self._used) else np.zeros(len(hit), bool)
+        rows = np.flatnonzero(hit)
+        first = np.unique(where[rows], return_index=True)[1]
+        if len(first) < len(rows):
+            twin[np.delete(rows, first)] = True
+        self.twins += int(twin.sum())
+        return twin
 
     def _find(self, keys: "pa.Array") -> tuple[Any, Any]:
         """(whether the part has a row, where)."""

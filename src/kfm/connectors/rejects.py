@@ -53,6 +53,7 @@ class Rejects:
         self._written = 0
         self._held: dict[str, Any] | None = None  # the last row of a batch waits for the one after it
         self._last: tuple[str, Callable[[], str]] | None = None  # source and last record of the batch before
+        self._later: dict[str, Callable[[], str]] = {}  # reasons that are known only when everything was read, by what stands for them
         path.unlink(missing_ok=True)
 
     @property
@@ -78,6 +79,26 @@ class Rejects:
                 self._release(after)
         if batch.size:
             self._last = (batch.source_id, lambda: raw(batch.size - 1))
+
+    def explain_later(self, reason: Callable[[], str]) -> str:
+        """What to give as the reason of a row that can be explained only when everything was read."""
+        mark = f"\0{len(self._later)}"
+        self._later[mark] = reason
+        return mark
+
+    def _explain(self) -> None:
+        later, self._later = self._later, {}
+        if not later:
+            return
+        for example in (e for examples in self.examples.values() for e in examples):
+            example["reason"] = _known(later, example["reason"])
+        draft = self.path.with_name(f".{self.path.name}")
+        self.path.rename(draft)
+        with draft.open("rb") as lines, self.path.open("wb") as out:
+            for line in lines:
+                row = msgspec.json.decode(line)
+                out.write(msgspec.json.encode(row | {"reason": _known(later, row["reason"])}) + b"\n")
+        draft.unlink()
 
     def _add(self, source_id: str, line: int, problem: Problem, raw: str, before: str | None) -> None:
         rule, reason = problem
@@ -107,6 +128,12 @@ class Rejects:
         if self._file is not None:
             self._file.close()
             self._file = None
+            self._explain()
+
+
+def _known(later: dict[str, Callable[[], str]], reason: str) -> str:
+    found = later.get(reason)
+    return reason if found is None else found()
 
 
 def _asked(batch: Batch, i: int) -> dict[str, Any]:

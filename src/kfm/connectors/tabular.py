@@ -12,7 +12,7 @@ from typing import NamedTuple, NoReturn
 from kfm.connectors.base import MOST_COLUMNS, InputFile, Refused
 from kfm.connectors.geometry import Problem
 from kfm.connectors.rows import Batch, Loose
-from kfm.connectors.text import text_blocks
+from kfm.connectors.text import line_ends, text_blocks, warn_of_ends
 
 __all__ = ["CsvReader"]
 
@@ -50,25 +50,28 @@ class CsvReader:
         self._source, self._encoding = source, encoding
         self.source_id = source.source_id
         self.warnings: set[str] = set()
+        self._again: dict[int, None] = {}  # lines on which the header stands again
 
     def loose(self) -> Iterator[list[Loose]]:
         """Rows as dicts of text; an empty cell is None."""
         for header, chunk in self._chunks():
-            yield [self._loose(header, chunk, i) for i in range(len(chunk.rows))]
+            bad = self._headers_again(header, chunk)
+            yield [self._loose(header, chunk, i, bad.get(i)) for i in range(len(chunk.rows))]
 
-    def _loose(self, header: list[str], chunk: _Chunk, index: int) -> Loose:
+    def _loose(self, header: list[str], chunk: _Chunk, index: int, problem: Problem | None) -> Loose:
         cells = chunk.rows[index]
-        if len(cells) != len(header):
-            return Loose(chunk.starts[index], lambda: chunk.raw(index), None, _ragged(cells, header))
+        if len(cells) != len(header) or problem is not None:
+            return Loose(chunk.starts[index], lambda: chunk.raw(index), None, problem or _ragged(cells, header))
         return Loose(chunk.starts[index], lambda: chunk.raw(index), {k: v or None for k, v in zip(header, cells)})
 
     def batches(self, names: tuple[str, ...]) -> Iterator[Batch]:
         """Rows as columns of text."""
         wanted = set(names)
         for header, chunk in self._chunks():
-            rows, bad = chunk.rows, {}
+            rows, bad = chunk.rows, self._headers_again(header, chunk)
             if set(map(len, rows)) != {len(header)}:
-                bad = {i: _ragged(r, header) for i, r in enumerate(rows) if len(r) != len(header)}
+                bad |= {i: _ragged(r, header) for i, r in enumerate(rows) if len(r) != len(header)}
+            if bad:
                 rows = [r if i not in bad else [""] * len(header) for i, r in enumerate(rows)]
             columns = dict(zip(header, zip(*rows)))
             unknown = tuple(h for h in header if h not in wanted)
@@ -91,11 +94,55 @@ class CsvReader:
             why = f"it ends on line {chunk.ends[-1]} after {len(chunk.rows[-1])} of {width} cells"
             raise Refused.cut(self.source_id, why, line=chunk.starts[-1])
 
+    def _headers_again(self, header: list[str], chunk: _Chunk) -> dict[int, Problem]:
+        """Rows that are the header once more, as where files were put together: dropped, and named with their lines.
+
+        One whose names stand in another order changes what every row after it means: the file is refused. One that repeats half of the
+        names may do so too, and is set aside.
+        """
+        names = {v for n in header if n for v in (n, n.lower(), n.upper(), n.title(), n.capitalize(), f" {n}", f"{n} ")}
+        if names.isdisjoint(row[0] for row in chunk.rows):
+            return {}
+        found: dict[int, Problem] = {}
+        wanted = [n.casefold() for n in header]
+        for i, row in enumerate(chunk.rows):
+            cells = [c.strip().casefold() for c in row] if row[0] in names else []
+            if not cells or len(cells) != len(wanted):
+                continue
+            line, same = chunk.starts[i], sum(a == b for a, b in zip(cells, wanted) if b)
+            if cells == wanted:
+                self._again[line] = None
+                found[i] = ("drop:repeated header", f"line {line} is the header again")
+            elif len(wanted) > 1 and sorted(cells) == sorted(wanted):
+                self._refuse_order(line)
+            elif same > 1 and 2 * same >= len(wanted):
+                found[i] = ("csv.header", f"the row names {same} of the {len(wanted)} columns, as if another header stood here")
+        self._warn_of_headers()
+        return found
+
+    def _warn_of_headers(self) -> None:
+        if self._again:
+            said = f"Source {self.source_id} repeats its header on "
+            self.warnings -= {w for w in self.warnings if w.startswith(said)}
+            shown = ", ".join(map(str, list(self._again)[:10])) + (f" and {len(self._again) - 10:,} more" if len(self._again) > 10 else "")
+            self.warnings.add(f"{said}line {shown}; such rows are dropped.")
+
+    def _refuse_order(self, line: int) -> NoReturn:
+        raise Refused(
+            "csv.header",
+            f"Line {line} of source {self.source_id} is a header with the columns in another order.",
+            expected="one header for the whole file",
+            remedy="Files that differ were put together; report it upstream, or register them one by one.",
+            source_id=self.source_id,
+            line=line,
+        )
+
     def _parsed(self) -> Iterator[_Chunk]:
         """Blocks cut after a line end outside quotes; what is left open is held for the next block."""
         csv.field_size_limit(_MAX_CELL)
         held, line, delimiter = "", 1, ""
-        for block in chain(text_blocks(self._source, "csv", self._encoding), (None,)):
+        ends: set[str] = set()
+        for block in chain(text_blocks(self._source, "csv", self._encoding, self.warnings), (None,)):
             final = block is None
             held += block or ""
             cut = len(held) if final else held.rfind("\n") + 1 or held.rfind("\r", 0, -1) + 1
@@ -109,10 +156,12 @@ class CsvReader:
             if final and used < cut:
                 at = chunk.ends[-1] + 1 if chunk.ends else line
                 raise Refused.cut(self.source_id, f"it ends inside a quoted cell, which begins on line {at} or after it", line=at)
+            ends |= _record_ends(held[:used], chunk)
             yield chunk
             line, held = chunk.next, held[used:]
             if len(held) > 2 * _MAX_CELL:
                 self._refuse_syntax("a quoted cell never ends", line)
+        warn_of_ends(self.source_id, ends, self.warnings)
 
     def _separator(self, text: str) -> str:
         return _delimiter(text)
@@ -179,6 +228,16 @@ class CsvReader:
             source_id=self.source_id,
             line=line,
         )
+
+
+def _record_ends(text: str, chunk: _Chunk) -> set[str]:
+    """In which ways records end; the line ends inside cells are the cells' own."""
+    ends = line_ends(text)
+    if len(ends) < 2:
+        return ends
+    lines = _lines(text)
+    last = (lines[e - chunk.first] for e in chunk.ends if e - chunk.first < len(lines))
+    return {line[len(line.rstrip("\r\n")) :] for line in last} - {""}
 
 
 def _ragged(cells: list[str], header: list[str]) -> Problem:

@@ -4,8 +4,10 @@ import datetime as dt
 import gc
 import re
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +19,14 @@ import pyarrow.parquet as pq
 
 from kfm.connectors import kinds
 from kfm.connectors.base import LINES, MOST_COLUMNS, Books, Refused, TransformJob, TransformResult, ends_open
+from kfm.connectors.characters import TURNING, check_texts
 from kfm.connectors.code import hook_of
+from kfm.connectors.conflicts import Clashes, Place, key_text, rows_at, settle, spelt_out
 from kfm.connectors.feed import AskParent, Context, Feed, load_connector
 from kfm.connectors.geometry import GeoColumn, Problem, encode, invalid_count
 from kfm.connectors.hooks import discover, judge_table
 from kfm.connectors.infer import Inferred, Widen
-from kfm.connectors.keys import Duplicates, KeyFile
+from kfm.connectors.keys import MOST, Duplicates, KeyFile
 from kfm.connectors.kinds.base import Ask, NotFetched
 from kfm.connectors.rejects import Rejects, mend
 from kfm.connectors.rows import Batch
@@ -37,7 +41,8 @@ _SAMPLE = 10_000  # records looked at before the first pass when no schema is gi
 _LATITUDE, _LONGITUDE = {"lat", "latitude"}, {"lon", "lng", "longitude"}
 _DAY_US = 86_400_000_000
 _SHORT = ("ghcnd.width", "ghcnd.line", "rdb.columns")  # what a line that was cut looks like; CSV and JSON are known by their structure
-_UNNAMEABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_CONFLICT = "key.conflict"
+_UNNAMEABLE = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u200b\u200e\u200f\ufeff{TURNING}]")
 
 
 def perform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
@@ -172,6 +177,8 @@ def _infer(job: TransformJob, feed: Feed, limit: int | None) -> Inferred:
 
 def _check_names(names: Collection[str]) -> None:
     odd = next((n for n in names if not n.strip() or len(n) > 255 or _UNNAMEABLE.search(n)), None)
+    if odd is None and len(names) <= MOST_COLUMNS and not all(map(str.isascii, names)):
+        _check_spellings(names)
     if odd is not None or len(names) > MOST_COLUMNS:
         raise Refused(
             "schema.names",
@@ -179,6 +186,18 @@ def _check_names(names: Collection[str]) -> None:
             expected=f"at most {MOST_COLUMNS:,} columns, each with a name of 1 to 255 characters that can be shown",
             remedy="Look at the captured bytes; name the columns that are wanted in the schema of the registry entry, or in a connector.",
         )
+
+
+def _check_spellings(names: Collection[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(unicodedata.normalize("NFC", name), name)) != name:
+            raise Refused(
+                "schema.names",
+                f"The columns {other!a} and {name!a} are one name in two spellings (equal in NFC).",
+                expected="columns whose names can be told apart",
+                remedy="Report it upstream, or rename one in a connector.",
+            )
 
 
 # -- judging and writing
@@ -203,7 +222,12 @@ class _Pass:
         stated: bool = False,  # the registry names the columns
         provisional: bool = False,
         inferred: Inferred | None = None,  # nobody names them
+        clashes: Clashes | None = None,  # rows that a pass before this one found in conflict
     ) -> None:
+        self._once_more: Callable[[Clashes], _Pass] = lambda found: _Pass(
+            job, scratch, columns, emit, stated=stated, provisional=provisional, inferred=inferred, clashes=found
+        )
+        self._clashes, self._seen, self._numbered = clashes, 0, 0
         self.job, self.scratch, self.columns, self._emit = job, scratch, columns, emit
         self._stated, self._provisional, self._inferred = stated, provisional, inferred
         self._names = tuple(c.name for c in columns)
@@ -244,7 +268,7 @@ class _Pass:
             self._judge_whole(feed)
             content_id, profile = writer.close(self._geo())
             found = keys.resolve(path, self.job.business_key) if keys else None
-            if found:
+            if found and not found.conflicting:
                 writer = self._without_duplicates(path, found)
                 content_id, profile = writer.close(self._geo())
         finally:
@@ -252,6 +276,8 @@ class _Pass:
             writer.abandon()
             if keys:
                 keys.remove()
+        if found and found.conflicting:
+            return self._settled(feed, path, found)
         return TransformResult(
             artifact=self.job.artifact,
             books=self._books(feed, writer.rows),
@@ -280,7 +306,7 @@ class _Pass:
             self._next_progress = now + 0.5
             self._emit({"op": "progress", "source_id": source_id, "read": read, "quarantined": self._rejects.total})
 
-    def _take(self, batch: Batch, writer: TableWriter, keys: KeyFile | None, *, corrected: bool = False) -> None:
+    def _take(self, batch: Batch, writer: TableWriter | None, keys: KeyFile | None, *, corrected: bool = False) -> None:
         if batch.unknown:
             self._refuse_unknown(batch)
         arrays, geo = self._typed(batch, count=not corrected)
@@ -289,20 +315,26 @@ class _Pass:
         unwanted = self._unwanted(batch, arrays, geo)
         outside = self._outside(arrays, bad, unwanted)
         self._check_rows(batch, arrays)
+        check_texts(self.columns, self.job.business_key, arrays, bad)
         if outside is not None:
             for i in np.flatnonzero(outside).tolist():
                 bad.pop(i, None)  # not asked for, so its other faults do not matter
         mended = mend(batch, self.job.fixes, self.columns) if self.job.fixes and not corrected else {}
+        keep = np.ones(batch.size, np.bool_) if outside is None else ~outside
+        keep[[*bad, *mended]] = False
+        if self._clashes is not None:
+            mended |= self._judge_clashes(batch, keep, self._clashes, corrected=corrected)
         self._mended += mended.values()
         for i in mended:
-            del bad[i]
+            bad.pop(i, None)
         if batch.source_id in self._open and batch.size and not corrected:
             at = batch.size - 1
             self._last[batch.source_id] = (batch.line(at), None if outside is not None and outside[at] else bad.get(at))
-        self._rejects.take(batch)
-        if bad or mended or outside is not None:
-            keep = np.ones(batch.size, np.bool_) if outside is None else ~outside
-            keep[[*bad, *mended]] = False
+        listed = self._clashes is not None and self._clashes.mode == "list"
+        self._rejects.take(batch._replace(bad={i: p for i, p in bad.items() if p[0] == _CONFLICT}) if listed else batch)
+        if writer is None:
+            return
+        if not keep.all():
             mask = pa.array(keep)
             arrays = [a.filter(mask) for a in arrays]
             geo = geo.kept(keep) if geo else None
@@ -314,6 +346,25 @@ class _Pass:
         writer.add(table)
         if keys is not None and table.num_rows:
             keys.add([table.column(k) for k in self.job.business_key])
+
+    def _judge_clashes(self, batch: Batch, keep: Any, clashes: Clashes, *, corrected: bool) -> dict[int, Batch]:
+        """Set aside what is in conflict, by the number a row has among those that are kept; returns what people corrected."""
+        rows = np.flatnonzero(keep)
+        seen, self._seen = self._seen + np.arange(len(rows)), self._seen + len(rows)
+        mended: dict[int, Batch] = {}
+        if len(clashes.corrected) and not corrected:
+            torn = rows[np.isin(seen, clashes.corrected)].tolist()
+            mended = mend(batch._replace(bad=dict.fromkeys(torn, (_CONFLICT, ""))), self.job.fixes, self.columns)
+            keep[list(mended)] = False
+            rows = np.flatnonzero(keep)
+        numbers, self._numbered = self._numbered + np.arange(len(rows)), self._numbered + len(rows)
+        hit = np.isin(numbers, clashes.rows)
+        for i, number in zip(rows[hit].tolist(), numbers[hit].tolist()):
+            clashes.places[number] = Place(batch.source_id, batch.line(i))
+            if number in clashes.stays:
+                batch.bad[i] = (_CONFLICT, self._rejects.explain_later(partial(clashes.reason, number)))
+                keep[i] = False
+        return mended
 
     def _typed(self, batch: Batch, *, count: bool) -> tuple[list["pa.Array"], GeoColumn | None]:
         arrays: list[pa.Array] = []
@@ -536,8 +587,7 @@ class _Pass:
 
     def _without_duplicates(self, path: Path, found: Duplicates) -> TableWriter:
         """Write the table once more without the rows that repeat an earlier one."""
-        if found.conflicting:
-            self._refuse_conflicts(path, found)
+        self._warn_of_twins(path, found)
         old = self.scratch / ".with-duplicates.parquet"
         path.rename(old)
         writer = TableWriter(path, self.columns, self.job.business_key)
@@ -557,32 +607,63 @@ class _Pass:
         self._dropped["duplicate"] += int(found.drop.sum())
         return writer
 
-    def _refuse_conflicts(self, path: Path, found: Duplicates) -> None:
+    def _warn_of_twins(self, path: Path, found: Duplicates) -> None:
+        """Name keys that were dropped because another one, equal but for its spelling, stands before them."""
+        for pair in found.twins[:3]:
+            first, other = (spelt_out(key_text(row, self.job.business_key)) for row in rows_at(path, list(pair)))
+            self._warnings[
+                f"The key {other} is {first} in another spelling (equal in NFC) and the rest is equal:"
+                " the first is kept, the other dropped as a duplicate."
+            ] = None
+
+    def _settled(self, feed: Feed, path: Path, found: Duplicates) -> TransformResult:
+        """Everything once more, now that it is known which records share a key and differ: only then are their lines at hand."""
+        before = self._clashes
+        if before is not None and before.mode != "mend":  # connector code that makes other rows each time
+            raise self._conflict(path, found)
+        rows = np.sort(found.clashes["row"])
+        if self.job.fixes and before is None:  # what people corrected may be in conflict no more
+            return self._once_more(Clashes(corrected=rows, mode="mend")).run(feed)
+        if len(rows) > MOST:
+            raise self._conflict(path, found)
+        clashes = settle(self.job, self.columns, path, found, before.corrected if before is not None else None)
+        if clashes.mode != "list":
+            return self._once_more(clashes).run(feed)
+        told = self._conflict(path, found)
+        again = self._once_more(clashes)
+        again.list_conflicts(feed)
+        for pair, (a, b) in zip(told.refusal.detail["conflicts"], found.conflicts):
+            pair["lines"] = [clashes.places[r]._asdict() for r in (a, b) if r in clashes.places]
+        told.refusal.detail["quarantine"] = again._rejects.path.name
+        raise told
+
+    def list_conflicts(self, feed: Feed) -> None:
+        """Write down the rows in conflict, and nothing else."""
+        if self._inferred is not None:
+            self._inferred.begin()
+        for batch in feed.batches(self._names):
+            self._take(batch, None, None)
+        for batch in self._mended:
+            self._take(batch, None, None, corrected=True)
+        self._rejects.close()
+
+    def _conflict(self, path: Path, found: Duplicates) -> Refused:
+        key = self.job.business_key
         wanted = sorted({row for pair in found.conflicts for row in pair})
-        rows = dict(zip(wanted, _rows_at(path, wanted)))
-        keys = [{k: rows[a][k] for k in self.job.business_key} for a, _ in found.conflicts]
-        pairs = [{"key": key, "rows": [rows[a], rows[b]]} for key, (a, b) in zip(keys, found.conflicts)]
-        first = ", ".join(f"{k}={v}" for k, v in keys[0].items())
-        raise Refused(
-            "key.conflict",
+        rows = dict(zip(wanted, rows_at(path, wanted)))
+        pairs = [{"key": {k: rows[a][k] for k in key}, "rows": [rows[a], rows[b]]} for a, b in found.conflicts]
+        first, other = (key_text(rows[i], key) for i in found.conflicts[0])
+        if first != other:
+            first = f"{spelt_out(first)}, which is {spelt_out(other)} in another spelling (equal in NFC)"
+        return Refused(
+            _CONFLICT,
             f"{found.conflicting} records of {self.job.dataset_id} share a business key with a different record; the first is {first}.",
-            expected=f"one record per ({', '.join(self.job.business_key)}), or equal ones",
-            remedy="Decide which one is right with upstream, or widen `business_key` in the registry entry.",
+            expected=f"one record per ({', '.join(key)}), or equal ones",
+            remedy="Decide which one is right with upstream, widen `business_key` in the registry entry, or state there what becomes of such"
+            " records: `conflicts: quarantine` or `newest`.",
             conflicts=pairs,
+            rules={_CONFLICT: len(found.clashes)},
         )
-
-
-def _rows_at(path: Path, wanted: list[int]) -> list[dict[str, str | None]]:
-    """Some rows of a table as text, in order."""
-    out: list[dict[str, str | None]] = []
-    at = 0
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=8192):
-            local = [w - at for w in wanted if at <= w < at + batch.num_rows]
-            at += batch.num_rows
-            for row in batch.take(pa.array(local, pa.int64())).to_pylist() if local else []:
-                out.append({k: None if v is None else (v.hex() if isinstance(v, bytes) else str(v))[:500] for k, v in row.items()})
-    return out
 
 
 def _limit(column: Column) -> int | None:

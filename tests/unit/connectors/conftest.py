@@ -37,7 +37,7 @@ class Made:
     def rejects(self) -> list[dict[str, Any]]:
         if self.result.quarantine is None:
             return []
-        return [json.loads(line) for line in (self.scratch / self.result.quarantine).read_text().splitlines()]
+        return [json.loads(line) for line in (self.scratch / self.result.quarantine).read_bytes().splitlines()]
 
 
 def columns(**types: str) -> tuple[Column, ...]:

@@ -146,7 +146,8 @@ def test_the_key_may_span_columns_and_types(made):
 def test_conflicting_duplicates_refuse_the_capture_and_show_both(refused):
     error = refused("csv", "k,v\na,1\nb,2\na,9\n", business_key=("k",))
     assert error.code == "key.conflict"
-    assert error.detail["conflicts"] == [{"key": {"k": "a"}, "rows": [{"k": "a", "v": "1"}, {"k": "a", "v": "9"}]}]
+    lines = [{"source_id": "s0", "line": 2}, {"source_id": "s0", "line": 4}]
+    assert error.detail["conflicts"] == [{"key": {"k": "a"}, "rows": [{"k": "a", "v": "1"}, {"k": "a", "v": "9"}], "lines": lines}]
     many = refused("csv", "k,v\n" + "".join(f"{i},1\n{i},2\n" for i in range(30)), business_key=("k",))
     assert len(many.detail["conflicts"]) == 20
     assert "30 records" in many.happened

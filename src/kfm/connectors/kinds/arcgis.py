@@ -110,9 +110,9 @@ class _Layer:
         return condition if self._options.where == "1=1" else f"({self._options.where}) AND {condition}"
 
     def take(self, ids: list[int]) -> None:
-        """Note what has come; nothing may come twice."""
+        """Note what has come; nothing may come twice, unless the registry says what becomes of such records."""
         again = self.seen.intersection(ids)
-        if again or len(set(ids)) != len(ids):
+        if self._ask.conflicts == "refuse" and (again or len(set(ids)) != len(ids)):
             _refuse("duplicate", f"object id {min(again, default=ids[0])} came twice", f"each {self.oid} once")
         self.seen.update(ids)
 

@@ -28,6 +28,7 @@ class Ask:
         self.dataset_id, self.urls, self.options = job.dataset_id, job.urls, job.options
         self.since, self.until = job.since, job.until  # RFC 3339, half-open; None: no bound
         self.format = job.format
+        self.conflicts = job.conflicts  # refuse: no record may come twice; else the table's rule decides
         self._ask, self.log = ask, log
         self._names: set[str] = set()
 

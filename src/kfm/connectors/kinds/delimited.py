@@ -90,7 +90,7 @@ class _Layout:
     """Which cell of a row is what."""
 
     def __init__(self, header: list[str], mapping: Mapping, source_id: str) -> None:
-        self.width, self._header, self._source_id = len(header), header, source_id
+        self.width, self.header, self._source_id = len(header), header, source_id
         self.columns = [(self._at(c.source), c) for c in mapping.columns]
         self.place = None if mapping.x is None or mapping.y is None else (self._at(mapping.x), self._at(mapping.y))
         listed = {at for at, _ in self.columns} | set(self.place or ())
@@ -104,7 +104,7 @@ class _Layout:
             if where > self.width:
                 self._refuse("schema.missing-column", f"has {self.width} columns, the mapping names column {where}", "every mapped column")
             return where - 1
-        found = [i for i, name in enumerate(self._header) if name == where.strip()]
+        found = [i for i, name in enumerate(self.header) if name == where.strip()]
         if not found:
             self._refuse("schema.missing-column", f"has no column {where!r}", "every mapped column")
         if len(found) > 1:
@@ -118,7 +118,7 @@ class _Layout:
             expected=expected,
             remedy="Upstream may have changed its columns; look at the header, then correct the mapping (columns can be named by number).",
             source_id=self._source_id,
-            header=self._header,
+            header=self.header,
         )
 
 
@@ -178,7 +178,8 @@ class _Reader(CsvReader):
         self._check_end(chunk, layout.width)
         ragged = {i: len(r) for i, r in enumerate(chunk.rows) if len(r) != layout.width}
         bad: dict[int, Problem] = {i: ("csv.columns", f"the row has {n} cells, {layout.width} are expected") for i, n in ragged.items()}
-        rows = [[""] * layout.width if i in ragged else r for i, r in enumerate(chunk.rows)] if ragged else chunk.rows
+        bad |= self._headers_again(layout.header, chunk)
+        rows = [[""] * layout.width if i in bad else r for i, r in enumerate(chunk.rows)] if bad else chunk.rows
         cells: list[Cells] = list(zip(*rows))
         found: dict[str, Any] = {c.to: self._convert[c.to](cells[at], bad) for at, c in layout.columns}
         if self._mapping.unlisted == "keep":

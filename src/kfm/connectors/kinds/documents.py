@@ -136,7 +136,7 @@ class _DocumentReader(RowReader):
             if _PAGE.match(data[:4096]):
                 return self._page(data)
         parts, size = [], 0
-        for block in text_blocks(self._source, "plain", self._encoding):
+        for block in text_blocks(self._source, "plain", self._encoding, self.warnings):
             size += len(block)
             if size > _LARGEST:
                 self._refuse_size(f"{_LARGEST:,} characters")
@@ -151,11 +151,14 @@ class _DocumentReader(RowReader):
         if len(data) > _LARGEST_PAGE:
             self._refuse_size(f"{_LARGEST_PAGE:,} bytes")
         try:
-            page = data.decode(self._encoding or _encoding(data)).removeprefix("\ufeff")
+            page = data.decode(self._encoding or _encoding(data))
         except (UnicodeError, LookupError) as error:
             self._refuse(
                 "encoding", f"cannot be decoded: {error}", "the encoding it states", "state `encoding` under `source` and run again"
             )
+        if page.startswith("\ufeff"):
+            self.warnings.add(f"Source {self.source_id} begins with a byte order mark, which is left out.")
+            page = page[1:]
         if "\0" in page:
             self._refuse("encoding", "holds a NUL", "text", "look at the captured bytes")
         if "<" in page.rpartition(">")[2] or page.rfind("<!--") > page.rfind("-->"):  # the parser would look for the end again and again

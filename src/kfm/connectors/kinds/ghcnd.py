@@ -267,7 +267,7 @@ class _DlyReader(RowReader):
     def _parts(self) -> Iterator[_Part]:
         """The file in blocks of whole lines. Raises `Refused` when not one of its lines is of this station."""
         held, number, ours = b"", 1, False
-        for block in chain(utf8_blocks(self._source, "dly", None), (None,)):
+        for block in chain(utf8_blocks(self._source, "dly", None, self.warnings), (None,)):
             held += block or b""
             cut = len(held) if block is None else held.rfind(b"\n") + 1
             _refuse_endless(len(held) - cut, self.source_id)
@@ -416,6 +416,7 @@ class _DailyCsvReader(RowReader):
     def __init__(self, source: InputFile, options: Options, encoding: str | None) -> None:
         super().__init__(source)
         self._csv, self._wanted = CsvReader(source, encoding), frozenset(options.elements)
+        self._csv.warnings = self.warnings
 
     def rows(self) -> Iterator[Loose]:
         """A record per value."""
@@ -465,7 +466,7 @@ class _StationReader(RowReader):
     def rows(self) -> Iterator[Loose]:
         """A record per line."""
         held, number = "", 0
-        for block in chain(text_blocks(self._source, "txt", self._encoding), ("\n",)):
+        for block in chain(text_blocks(self._source, "txt", self._encoding, self.warnings), ("\n",)):
             *lines, held = (held + block).split("\n")
             _refuse_endless(len(held), self.source_id)
             for line in lines:

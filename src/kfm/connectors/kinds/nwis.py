@@ -145,10 +145,10 @@ def _reading(text: str, codes: list[str], no_data: float = _NO_DATA) -> tuple[Ro
 # -- RDB
 
 
-def _lines(source: InputFile) -> Iterator[tuple[int, str]]:
+def _lines(source: InputFile, said: set[str] | None = None) -> Iterator[tuple[int, str]]:
     """Lines with their numbers, a block at a time."""
     held, number = "", 0
-    for block in chain(text_blocks(source, "rdb", None), ("\n",)):
+    for block in chain(text_blocks(source, "rdb", None, said), ("\n",)):
         *whole, held = (held + block).split("\n")
         for line in whole:
             number += 1
@@ -189,7 +189,7 @@ class _Rdb(RowReader):
         """Every value of every line, or every line of a site or peak table."""
         header: list[str] = []
         typed = False
-        for number, line in _lines(self._source):
+        for number, line in _lines(self._source, self.warnings):
             cells = line.split("\t")
             if not line.strip() or line[0] == "#":
                 self._describe(line)
@@ -272,10 +272,11 @@ def _peak(row: Row) -> Row:
 # -- WaterML in JSON
 
 
-def _series_of(source: InputFile) -> Iterator[Loose]:
+def _series_of(source: InputFile, said: set[str] | None = None) -> Iterator[Loose]:
     """Each time series."""
-    found = False
-    for series in chain.from_iterable(JsonReader(source, None, "value.timeSeries").loose()):
+    found, reader = False, JsonReader(source, None, "value.timeSeries")
+    reader.warnings = said if said is not None else set()
+    for series in chain.from_iterable(reader.loose()):
         found = True
         yield series
     if not found:
@@ -305,7 +306,7 @@ class _WaterMl(RowReader):
     def rows(self) -> Iterator[Loose]:
         """Every value of every series; the number of a record counts values."""
         number = empty = 0
-        for series in _series_of(self._source):
+        for series in _series_of(self._source, self.warnings):
             before = number
             for raw, row, problem in self._checked(series):
                 number += 1

@@ -97,6 +97,9 @@ _TABLES: dict[str, tuple[tuple[Column, ...], tuple[str, ...]]] = {
 }
 
 
+REVISION = "sent"  # of an alert
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     resource: Literal["alerts", "stations", "observations"] = "alerts"
     state: str = ""  # alerts: two letters; those that touch no county of it are dropped by rule, and only its counties are listed
@@ -150,7 +153,7 @@ def acquire(ask: Ask) -> None:
             further = near(url, link) if link else ""
             if not ids:  # upstream ends some lists so
                 break
-            if further in asked or ids <= seen:  # what came so far may be a part
+            if further in asked or (ids <= seen and ask.conflicts == "refuse"):  # what came so far may be a part
                 _refuse_paging(
                     f"The pages of {start} repeat themselves at {url}", "Run again later, and report it upstream if it stays so."
                 )
@@ -252,7 +255,9 @@ class _Reader(RowReader):
         self._source, self._row = source, row
 
     def rows(self) -> Iterator[Loose]:
-        for block in _Page(self._source).loose():
+        page = _Page(self._source)
+        page.warnings = self.warnings
+        for block in page.loose():
             for record in block:
                 yield record if record.row is None else self._read(record, record.row)
 

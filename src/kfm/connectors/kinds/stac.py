@@ -44,6 +44,7 @@ COLUMNS = (
     Column(name="self_href", type="string"),
 )
 KEY = ("collection", "item_id")
+REVISION = "updated"
 
 _WHOLE = 64 << 20  # a larger document is not decoded
 _VERSION = re.compile(r"1\.[01]\.\d+")
@@ -238,12 +239,12 @@ def _refuse(code: str, happened: str, expected: str, remedy: str, **detail: Any)
     raise Refused(code, happened, expected=expected, remedy=remedy, **detail)
 
 
-def _document(source: InputFile) -> tuple[_Document, bytes]:
+def _document(source: InputFile, warnings: set[str] | None = None) -> tuple[_Document, bytes]:
     """A whole document and its text; what is not STAC 1.0 or 1.1 is refused."""
     where, size = source.source_id, Path(source.path).stat().st_size
     if size > _WHOLE:
         _refuse("stac.size", f"Source {where} has {size} bytes.", f"at most {_WHOLE} in a document", "Lower `limit`.", source_id=where)
-    text = b"".join(utf8_blocks(source, "json", None))
+    text = b"".join(utf8_blocks(source, "json", None, warnings))
     try:
         found = msgspec.json.decode(text, type=_Document)
     except RecursionError:
@@ -297,7 +298,7 @@ class StacReader(RowReader):
 
     def rows(self) -> Iterator[Loose]:
         """Each item as a row."""
-        document, text = _document(self.source)
+        document, text = _document(self.source, self.warnings)
         items = [msgspec.Raw(text)] if document.type == "Feature" else document.features or []
         for number, raw in enumerate(items, 1):
             yield self._loose(number, bytes(raw))

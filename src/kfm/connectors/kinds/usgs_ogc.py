@@ -66,6 +66,9 @@ _PLACES = (
 )
 
 
+REVISION = "last_modified"
+
+
 def columns(job: TransformJob) -> tuple[Column, ...]:
     """The columns of the collection; none for code tables, whose properties are taken as they come."""
     name = _collection(job)
@@ -134,13 +137,13 @@ def acquire(ask: Ask) -> None:
                 wanted = "a filter that ends within `options.max_pages` (`limit` in the address makes pages larger, up to 50,000 records)"
                 raise _refusal("page.budget", f"More than {options.max_pages} pages are offered.", wanted)
             page = _read(ask.get(url, f"{name}.{count:05d}", accept="application/geo+json"), url)
-            _check_new(page, url, seen)
+            _check_new(page, url, seen, may_repeat=ask.conflicts != "refuse")
             url = _next(page, url, seen)
 
 
-def _check_new(page: _Document, url: str, seen: set[str]) -> None:
+def _check_new(page: _Document, url: str, seen: set[str], *, may_repeat: bool) -> None:
     held = hashlib.sha256(msgspec.json.encode(page.features)).hexdigest()
-    if held in seen and any(f.id is not None for f in page.features or ()):
+    if held in seen and not may_repeat and any(f.id is not None for f in page.features or ()):
         raise _refusal("page.repeated", f"{url} holds the same records as an earlier page.", "new records on every page", url=url)
     seen.update((url, held))
 

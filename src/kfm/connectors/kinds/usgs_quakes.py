@@ -129,6 +129,7 @@ class _Feed(_Reader):
 
     def rows(self) -> Iterator[Loose]:
         document, count = _Document(self._source, self._encoding, _GEOMETRY), 0
+        document.warnings = self.warnings
         for block in document.loose():
             count += len(block)
             names = set[str]().union(*(r.row for r in block if r.row is not None))
@@ -181,7 +182,9 @@ class _Catalogue(_Reader):
     """The CSV of a catalogue query, whatever columns it has beside those we take."""
 
     def rows(self) -> Iterator[Loose]:
-        for block in CsvReader(self._source, self._encoding).loose():
+        table = CsvReader(self._source, self._encoding)
+        table.warnings = self.warnings
+        for block in table.loose():
             for record in block:
                 yield record if record.row is None else self._event(record, record.row)
 

@@ -1,0 +1,171 @@
+"""Text is data too: what cannot be seen or steers a reader is set aside, spellings are compared, and oddities of a file are told."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kfm.connectors.base import InputFile, TransformJob
+from kfm.connectors.merge import merge
+from kfm.connectors.process import run_inline
+from kfm.model.dataset import Column
+
+NFC, NFD = "Peñasco", "Pen\u0303asco"
+SCHEMA = {"id": "string", "note": "string"}
+CELLS = ["\x07", "\x1b[2J", "\x7f", "\x85", "\u202e", "\u2066", "\u061c"]
+FINE = ["a\tb", "two\nlines", "\u200e\u05d0", "\u200f", "ñ ° « é \u00a0", "\u0627\u0644\u062f", "€ – …", "\u2028"]
+
+
+def in_json(texts: list[str], *, key: bool = False) -> str:
+    return json.dumps([{"id": t, "note": "x"} if key else {"id": f"k{i}", "note": t} for i, t in enumerate(texts)], ensure_ascii=False)
+
+
+def in_csv(texts: list[str], *, key: bool = False) -> str:
+    quoted = ['"' + t.replace('"', '""') + '"' for t in texts]
+    return "id,note\n" + "".join(f"{t},x\n" if key else f"k{i},{t}\n" for i, t in enumerate(quoted))
+
+
+def in_json_escaped(texts: list[str], *, key: bool = False) -> str:
+    return json.dumps(json.loads(in_json(texts, key=key)))
+
+
+def rules(table: Any) -> list[tuple[str, str]]:
+    return [(r["rule"], r["reason"].partition("U+")[2].partition(",")[0]) for r in table.rejects]
+
+
+@pytest.mark.parametrize(("format", "write"), [("csv", in_csv), ("json", in_json_escaped)])
+def test_control_and_direction_characters_are_set_aside_in_cells_and_others_pass(made: Any, format: str, write: Any) -> None:
+    table = made(format, write([*FINE, *CELLS]), schema=SCHEMA, business_key=("id",))
+    assert rules(table) == [
+        ("text.control", "0007"),
+        ("text.control", "001B"),
+        ("text.control", "007F"),
+        ("text.control", "0085"),
+        ("text.direction", "202E"),
+        ("text.direction", "2066"),
+        ("text.direction", "061C"),
+    ]
+    assert [r["note"] for r in table.rows] == FINE
+    assert "\x1b" not in table.rejects[1]["reason"] and "cp1252" in table.rejects[3]["reason"]
+
+
+@pytest.mark.parametrize(("format", "write"), [("csv", in_csv), ("json", in_json_escaped)])
+def test_keys_hold_neither_those_nor_what_cannot_be_seen_even_where_text_is_free(made: Any, format: str, write: Any, job_of: Any) -> None:
+    odd = [*CELLS, "a\u200e", "a\u200f", "a\u200b", "\u2060a", "a\ufeff"]
+    table = made(format, write([*odd, "plain", "tab\tbed", NFC], key=True), schema=SCHEMA, business_key=("id",))
+    assert {rule for rule, _ in rules(table)} == {"key.text"} and len(table.rejects) == len(odd)
+    assert [r["id"] for r in table.rows] == ["plain", "tab\tbed", NFC]
+
+
+def test_free_text_may_hold_anything_and_json_hides_nothing(tmp_path: Path) -> None:
+    def run(**text: Any) -> tuple[int, list[str]]:
+        body = [
+            {"id": "a", "note": {"x": ["\x07"]}},
+            {"id": "b", "note": {"\u202e": 1}},
+            {"id": "c", "note": "\f"},
+            {"id": "d", "note": "\\u0007"},
+        ]
+        (tmp_path / "in").write_text(json.dumps(body))
+        columns = (Column(name="id", type="string"), Column(name="note", type="json", **text))
+        source = InputFile(source_id="s", path=str(tmp_path / "in"), digest="")
+        job = TransformJob(dataset_id="d", format="json", inputs=(source,), schema=columns, max_quarantined=1.0, artifact="d.parquet")
+        result = run_inline(job, tmp_path)
+        aside = (tmp_path / "d.quarantine.jsonl").read_text().splitlines() if result.quarantine else []
+        return result.rows, [json.loads(line)["rule"] for line in aside]
+
+    assert run() == (1, ["text.control", "text.direction", "text.control"])
+    assert run(text="free") == (4, [])
+
+
+def test_a_column_named_with_what_cannot_be_seen_or_in_two_spellings_is_refused(refused: Any) -> None:
+    assert refused("csv", "id,na\u202eme\n1,2\n").code == "schema.names"
+    assert refused("json", json.dumps([{"id": 1, NFC: 1, NFD: 2}])).code == "schema.names"
+
+
+# -- spellings of keys
+
+
+def test_two_spellings_of_one_key_are_one_key_and_both_are_named(made: Any, refused: Any) -> None:
+    refusal = refused("csv", f"id,note\n{NFC},x\n{NFD},y\n", schema=SCHEMA, business_key=("id",))
+    assert refusal.code == "key.conflict"
+    assert ascii(NFC)[1:-1] in refusal.happened and ascii(NFD)[1:-1] in refusal.happened
+    table = made("csv", f"id,note\n{NFD},x\n{NFC},x\nother,x\n", schema=SCHEMA, business_key=("id",))
+    assert [r["id"] for r in table.rows] == [NFD, "other"]  # as it came first: nothing that is official changes
+    assert table.result.books.dropped == {"duplicate": 1}
+    (warning,) = table.result.warnings
+    assert ascii(NFC)[1:-1] in warning and ascii(NFD)[1:-1] in warning and "NFC" in warning
+
+
+def test_an_update_in_another_spelling_takes_the_place_of_its_key(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    def table(name: str, *rows: tuple[str, str]) -> InputFile:
+        pq.write_table(pa.table({"id": [r[0] for r in rows], "note": [r[1] for r in rows]}), tmp_path / name)
+        return InputFile(source_id=name, path=str(tmp_path / name), digest="")
+
+    base, part = table("base", (NFD, "old"), ("b", "old"), (NFC, "twin")), table("part", (NFC, "new"), ("c", "new"))
+    columns = tuple(Column(name=n, type="string") for n in ("id", "note"))
+    job = TransformJob(
+        kind="merge", dataset_id="d", format="csv", inputs=(base, part), schema=columns, business_key=("id",), artifact="d.parquet"
+    )
+    result = merge(job, tmp_path)
+    rows = pq.read_table(tmp_path / "d.parquet").to_pylist()
+    assert [(r["id"], r["note"]) for r in rows] == [(NFC, "new"), ("b", "old"), ("c", "new")]
+    assert result.books.balanced and any("spelling" in w for w in result.warnings)
+
+
+# -- files
+
+
+@pytest.mark.parametrize("end", [b"\x1a", b"\x1a" * 100, b"\r\n\x1a\r\n"])
+def test_what_dos_puts_behind_a_file_is_no_part_of_it(made: Any, end: bytes) -> None:
+    for format, body in (("csv", b"id,note\r\na,b"), ("json", b'[{"id":"a","note":"b"}]')):
+        table = made(format, body + end, schema=SCHEMA)
+        assert table.rows == [{"id": "a", "note": "b"}]
+        assert [w for w in table.result.warnings if "0x1A" in w]
+    wide = made("csv", ("id,note\na,b" + end.decode()).encode("utf-16"), schema=SCHEMA, encoding="utf-16")
+    assert wide.rows == [{"id": "a", "note": "b"}] and "0x1A" in wide.result.warnings[0]
+    assert rules(made("csv", "id,note\na\x1a,b\nc,d\n", schema=SCHEMA)) == [("text.control", "001A")]
+
+
+def test_marks_and_line_ends_that_differ_are_told(made: Any) -> None:
+    def said(format: str, body: bytes, **more: Any) -> list[str]:
+        return list(made(format, body, schema=SCHEMA, **more).result.warnings)
+
+    assert "byte order mark" in said("csv", b"\xef\xbb\xbfid,note\na,b\n")[0]
+    assert "byte order mark" in said("json", b'\xef\xbb\xbf[{"id":"a","note":"b"}]')[0]
+    assert said("csv", b"\xef\xbb\xbfid,note\na,b\n", encoding="utf-8-sig") == []
+    assert "CRLF and LF" in said("csv", b"id,note\r\na,b\nc,d\r\n")[0]
+    assert said("csv", b'id,note\r\na,"two\nlines"\r\nc,d\r\n') == []  # as spreadsheets write cells of two lines
+    assert said("csv", b"id,note\ra,b\r") == []
+
+
+# -- headers
+
+
+def test_a_header_that_stands_in_the_file_again_is_dropped_and_named(made: Any, refused: Any) -> None:
+    body = "id,note\na,1\nid,note\nb,2\nID, Note\nc,3\nid,1\n"
+    for schema in (SCHEMA, None):
+        table = made("csv", body, schema=schema, business_key=("id",))
+        assert [r["id"] for r in table.rows] == ["a", "b", "c", "id"]
+        assert table.result.books.dropped == {"repeated header": 2}
+        assert any("line 3, 5" in w for w in table.result.warnings)
+    table = made("csv", "id,note,size,unit\na,b,1,m\nid,note,length,unit\nc,d,2,m\n", schema=None)
+    assert [(r["line"], r["rule"]) for r in table.rejects] == [(3, "csv.header")]
+    assert refused("csv", "id,note\na,1\nnote,id\nb,2\n", schema=SCHEMA).refusal.detail["line"] == 3
+
+
+def test_a_mapped_file_with_its_header_again_loses_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("Id;Size\na;1,5\nId;Size\nb;2,5\n\x1a")
+    mapping = {
+        "delimiter": ";",
+        "decimal": ",",
+        "columns": [{"from": "Id", "to": "id", "type": "string"}, {"from": "Size", "to": "size", "type": "number"}],
+    }
+    source = InputFile(source_id="s", path=str(tmp_path / "in"), digest="")
+    job = TransformJob(dataset_id="d", source_kind="delimited", format="csv", inputs=(source,), mapping=mapping, artifact="d.parquet")
+    result = run_inline(job, tmp_path)
+    assert pq.read_table(tmp_path / "d.parquet").to_pylist() == [{"id": "a", "size": 1.5}, {"id": "b", "size": 2.5}]
+    assert result.books.dropped == {"repeated header": 1} and len(result.warnings) == 2
