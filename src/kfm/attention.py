@@ -33,7 +33,7 @@ def freshness(world: World, dataset_id: str) -> int | None:
     """`freshness.delta_minutes`: how much staler the official data is than was promised; below zero it is fresh."""
     entry = world.registry(dataset_id)
     head: Generation | None = world.store.read(lambda tx: tx.index.last_generation(dataset_id))
-    if entry is None or head is None or head.version_id is None:
+    if entry is None or entry.retired is not None or head is None or head.version_id is None:
         return None
     check = world.store.read(lambda tx: tx.index.latest_check(dataset_id))
     newest = None

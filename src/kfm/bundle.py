@@ -125,7 +125,9 @@ def bundle(world: World, ref: Ref, witness: Mapping[str, bytes] | None = None) -
     folder = f"processed/{ref.dataset_id}/{ref.version_id}"
     if kept is not None and kept[0] == "suppressed":
         raise Denied(
-            f"{ref.version_id} was withdrawn.", expected="a version that may be shown", remedy=f"See `kfm explain {ref.dataset_id}`."
+            f"{ref.version_id} was withdrawn.",
+            expected="a version that may be shown",
+            remedy=f"See `kfm explain {ref.dataset_id}@{kept[1]}`.",
         )
     if not world.data.exists(f"{folder}/attestation.json"):
         raise Denied(

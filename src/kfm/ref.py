@@ -28,7 +28,11 @@ class Ref:
 
 
 def dataset_of(text: str) -> str:
-    """The dataset a reference names."""
+    """The dataset a reference names. A proposal is no version yet: it is shown, not handed out."""
+    if re.fullmatch(r"proposal/[0-9]+", text):
+        raise UsageError(
+            f"{text} is not official.", expected="a version that is", remedy=f"`kfm review {text.removeprefix('proposal/')}` shows it."
+        )
     return check_dataset_id(text.removeprefix("kfm://dataset/").partition("@")[0])
 
 
@@ -55,7 +59,7 @@ def resolve(world: World, text: str) -> Ref:
     if not which:
         found = rows[-1]
     elif re.fullmatch(r"v[0-9a-f]{8,32}", which):
-        found = _by_prefix(rows, which, text)
+        found = _by_prefix(world, rows, which, text)
     elif (number := _number(which)) is not None:
         found = next((g for g in rows if g.generation == number), rows[0])
         if found.generation != number:
@@ -109,15 +113,20 @@ def _withdrawn(text: str, dataset_id: str, generation: str) -> Denied:
     return Denied(
         f"{text} may not be shown. Generation {generation} withdrew it.",
         expected="a version that was not withdrawn",
-        remedy=f"`kfm explain {dataset_id}` says why.",
+        remedy=f"`kfm explain {dataset_id}@{generation}` says why.",
     )
 
 
-def _by_prefix(rows: list[Generation], prefix: str, text: str) -> Generation:
+def _by_prefix(world: World, rows: list[Generation], prefix: str, text: str) -> Generation:
     fitting = {g.version_id: g for g in rows if g.version_id is not None and g.version_id.startswith(prefix)}
-    if len(fitting) != 1:
-        what = "no version" if not fitting else f"{len(fitting)} versions"
-        raise UsageError(f"{text} names {what}.", expected="a prefix of exactly one version", remedy="Give more digits.")
+    if len(fitting) > 1:
+        raise UsageError(f"{text} names {len(fitting)} versions.", expected="a prefix of exactly one version", remedy="Give more digits.")
+    if not fitting:
+        dataset_id = rows[0].dataset_id
+        waiting = world.store.read(lambda tx: tx.index.proposals_waiting())
+        number = next((n for n, r in waiting if r.dataset_id == dataset_id and str(r.version_id).startswith(prefix)), None)
+        remedy = f"`kfm runs {dataset_id}` lists what there is." if number is None else f"It waits for a person: `kfm review {number}`."
+        raise UsageError(f"{text} names no version that is or was official.", expected="one of this dataset's versions", remedy=remedy)
     return next(iter(fitting.values()))
 
 

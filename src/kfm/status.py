@@ -51,9 +51,10 @@ def shown(world: World, head: Generation, fresh: bool = True) -> Shown:
     """What is said of the dataset whose head this is. The newest look decides what is said of upstream; what waits for a person, and
     what was denied on this head, is said whatever upstream does."""
     dataset_id = head.dataset_id
-    rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, NEWEST))
-    last = next((r for r in rows if r.state not in _PASSED_OVER), None)
     entry = world.registry(dataset_id)
+    many = NEWEST + 4 * len(entry.partitions if entry is not None else ())
+    rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, many))
+    last = next((r for r in rows if r.state not in _PASSED_OVER), None)
     act: Generation = world.store.read(lambda tx: last_act(tx, head))
     if act.version_id is None and act.kind == "withdraw":
         return Shown("withdrawn", f"withdrawn by generation {act.generation}", f"kfm explain {dataset_id}", last)
@@ -79,8 +80,12 @@ def _news(world: World, head: Generation, rows: Sequence[LedgerRow], partitions:
     opened: list[LedgerRow] = world.store.read(lambda tx: tx.runs.open_runs(head.dataset_id))
     found = [s for row in reversed(opened) if (s := _open(world, head, row)) is not None]
     order = {"proposed": 0, "denied": 1, "waiting": 2, "failed": 3}
-    for partition in dict.fromkeys((*partitions, "")):  # what is assembled from many parts belongs to none of them
-        mine = [r for r in rows if r.partition == partition and r.state not in ("SUPERSEDED", "STAGED", "CLAIMED", "PROPOSED")]
+    ended: dict[str, list[LedgerRow]] = {}
+    known = {"", *partitions}
+    for row in rows:
+        if row.partition in known and row.state not in ("SUPERSEDED", "STAGED", "CLAIMED", "PROPOSED"):
+            ended.setdefault(row.partition, []).append(row)
+    for partition, mine in ended.items():  # what is assembled from many parts belongs to none of them
         look = world.store.read(lambda tx, p=partition: tx.runs.look(head.dataset_id, p))
         found += [s for s in (_denied(head, mine, look), _failed(mine, look)) if s is not None]
     return sorted(found, key=lambda s: order[s.state])
@@ -100,7 +105,8 @@ def _open(world: World, head: Generation, row: LedgerRow) -> Shown | None:
     if row.pinned != head.generation:  # nobody can make it official any more
         said = f"proposal {number} was made on generation {row.pinned}; the next run makes it again"
         return Shown("waiting", _named(row, said), f"kfm run {row.dataset_id}", row)
-    return Shown("proposed", _named(row, row.reason), f"kfm review {number}" if number else "kfm review", row)
+    said = row.reason or f"proposal {number} waits for a person"
+    return Shown("proposed", _named(row, said), f"kfm review {number}" if number else "kfm review", row)
 
 
 def _denied(head: Generation, rows: Sequence[LedgerRow], look: tuple[str, str] | None) -> Shown | None:

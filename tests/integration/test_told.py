@@ -17,6 +17,7 @@ from kfm.sample_upstream import SampleUpstream
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from tests.conftest import Said, tree
+from tests.services import schema_url, shared_server
 
 QUAKES, GAUGES = "ks_earthquakes", "ks_stream_gauges"
 Kfm = Callable[..., Said]
@@ -36,7 +37,14 @@ def set_back(monkeypatch: pytest.MonkeyPatch, **by: float) -> None:
 
 
 # ---- the newest look decides ---------------------------------------------------------------------------------------------
-def test_an_outage_is_shown_until_the_next_look_that_ends_well(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_an_outage_is_shown_until_the_next_look_that_ends_well(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if store == "postgres":
+        monkeypatch.setenv("KFM_TEST_STORE", schema_url(shared_server()))
+        told = (ws / "kfm.yml").read_text()
+        (ws / "kfm.yml").write_text(re.sub(r"(?m)^store:.*\n", "", told) + "store: env:KFM_TEST_STORE\n")
     assert ran(kfm) == "COMMITTED"
     sample.control(QUAKES, mode="503")
     assert ran(kfm) == "FAILED"
@@ -240,6 +248,23 @@ def test_what_leads_to_an_official_version_is_named_from_where_a_dataset_is(kfm:
         assert kfm(*following.split()).code in (3, 7), "and that command speaks of it"
 
 
+def test_a_proposal_is_shown_not_handed_out_and_a_misspelt_name_gets_the_nearest(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    assert ran(kfm) == "COMMITTED"
+    sample.control(QUAKES, revision=1)
+    proposed = kfm("propose", QUAKES, "--json").json["runs"][0]
+    number = str(proposed["proposal"])
+    for command in (("get",), ("cite",), ("bundle", "-o", str(ws / "out.zip")), ("verify",)):
+        assert named(kfm(*command, f"proposal/{number}")) == [f"review {number}"]
+    assert named(kfm("get", f"{QUAKES}@{proposed['version_id'][:12]}")) == [f"review {number}"]
+    assert named(kfm("get", f"{QUAKES}@v{'0' * 12}")) == [f"runs {QUAKES}"]
+    assert proposed["run_id"] in kfm("explain", f"proposal/{number}").out
+    for command in ("status", "explain", "get", "verify", "run"):
+        said = kfm(command, "ks_earthquake")
+        assert said.code == 2 and f"Did you mean `{QUAKES}`?" in said.err, command
+    assert "1 to 1" in kfm("explain", f"{QUAKES}@7").err
+    assert state(kfm, f"kfm://dataset/{QUAKES}")["dataset_id"] == QUAKES
+
+
 def test_a_file_that_is_not_there_is_said_to_be_missing(
     kfm: Kfm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -289,7 +314,7 @@ def test_an_act_of_a_person_is_explained_and_not_the_last_run(kfm: Kfm, ws: Path
     gone = kfm("explain", QUAKES)
     assert "withdrew the whole dataset" in gone.out and "all of it" in gone.out and "COMMITTED" not in gone.out
     refused = kfm("get", QUAKES)
-    assert refused.code == 3 and named(refused) == [f"explain {QUAKES}"]
+    assert refused.code == 3 and named(refused) == [f"explain {QUAKES}@5"]
     assert kfm("reindex").code == 0 and "withdrew the whole dataset" in kfm("explain", QUAKES).out
 
 

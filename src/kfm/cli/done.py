@@ -7,6 +7,7 @@ from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
 from kfm.judgement import judge_ref
 from kfm.model.ledger import Generation
+from kfm.status import dataset_status
 from kfm.verify import Verified, verify_dataset
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
@@ -50,6 +51,7 @@ class _Facts:
         self.head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
         self.rows = world.store.read(lambda tx: tx.runs.recent(dataset_id, 1000))
         self.noops = world.store.read(lambda tx: tx.runs.noops(dataset_id, 1))
+        self.way = dataset_status(world, dataset_id)["next"] or f"kfm run {dataset_id}"  # what leads to an official version from here
         self.lineage = bool(world.store.read(lambda tx: tx.index.generations(dataset_id)))
         self.judged = judge_ref(world, dataset_id) if self.head.version_id else None
         self.bytes = Verified()
@@ -72,7 +74,7 @@ class _Facts:
 
     def _gates(self) -> Point:
         if self.judged is None:
-            return "gates", False, f"nothing is official: kfm run {self.id}"
+            return "gates", False, f"nothing is official: {self.way}"
         denied = [v.gate for v in self.judged.verdicts if v.reasons]
         return (
             "gates",
@@ -83,7 +85,7 @@ class _Facts:
     def _catalogs(self) -> Point:
         ok = self.dcat and bool(self.prov)
         have = [n for n, there in (("DCAT", self.dcat), ("STAC", self.stac), ("PROV", bool(self.prov))) if there]
-        return "catalogs", ok, f"data/catalog: {', '.join(have)}" if ok else f"kfm run {self.id}"
+        return "catalogs", ok, f"data/catalog: {', '.join(have)}" if ok else self.way
 
     def _addressed(self) -> Point:
         ok = self.bytes.versions > 0 and not self.bytes.problems
@@ -101,7 +103,7 @@ class _Facts:
             ("ledger", bool(ended), f"{len(ended)} runs: kfm runs {self.id}" if ended else f"kfm run {self.id}"),
             self._addressed(),
             self._catalogs(),
-            ("lineage", bool(self.prov), f"data/{self.prov[-1]}" if self.prov else f"kfm run {self.id}"),
+            ("lineage", bool(self.prov), f"data/{self.prov[-1]}" if self.prov else self.way),
             self._gates(),
             self._labels(),
             ("review path", review, f"{e.approvals} approvals, drift goes to a person" if review else f"add `approvals` or `quality` limits to data/registry/{self.id}.yml"),
@@ -116,7 +118,7 @@ class _Facts:
         windowed = "{since}" in e.source.url or e.source.time_column is not None
         return [
             ("registered", True, f"data/registry/{self.id}.yml"),
-            ("flow", self.head.version_id is not None, f"generation {self.head.generation}" if self.head.version_id else f"kfm run {self.id}"),
+            ("flow", self.head.version_id is not None, f"generation {self.head.generation}" if self.head.version_id else self.way),
             ("raw deterministic", raw.is_file() and not self.bytes.problems, f"data/raw/{self.id}/checksums.sha256" if raw.is_file() else f"kfm run {self.id}"),
             self._gates(),
             self._labels(),

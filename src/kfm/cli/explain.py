@@ -3,6 +3,7 @@
 kfm explain [run|skip|deny|stale] DATASET | REF | RUN
 """
 
+import re
 from typing import Any
 
 import msgspec
@@ -14,6 +15,8 @@ from kfm.cli.wal import find_run, journal_of
 from kfm.errors import UsageError
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.moments import appended_at
+from kfm.proposal import run_of
+from kfm.ref import dataset_of, proposal_number
 from kfm.runfiles import read_run_file
 from kfm.status import dataset_status
 from kfm.wiring import open_world
@@ -33,6 +36,8 @@ def main(args: Any) -> int:
     kind = args.words[0] if args.words[0] in _KINDS and len(args.words) > 1 else ""
     text = args.words[1] if kind else args.words[0]
     workspace = open_workspace(args.workspace)
+    if re.fullmatch(r"(kfm://dataset/)?[a-z]\w*(@\w+)?", text) and not re.fullmatch(r"[0-9a-f]+", text):
+        workspace.require(dataset_of(text))  # a typing mistake gets the nearest name
     with open_world(workspace) as world:
         found = _explain(world, workspace.registered(), kind, text)
     if args.json:
@@ -44,6 +49,8 @@ def main(args: Any) -> int:
 
 def _explain(world: World, names: list[str], kind: str, text: str) -> dict[str, Any]:
     dataset_id, _, which = text.removeprefix("kfm://dataset/").partition("@")
+    if text.startswith("proposal/"):
+        return _run(world, run_of(world, proposal_number(text)))
     if dataset_id not in names:
         return _run(world, find_run(world, text))
     head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
@@ -84,6 +91,9 @@ def _of(world: World, head: Generation, rows: list[LedgerRow], status: dict[str,
         return None  # something newer than the head is to be explained
     made: list[Generation] = [g for g in world.store.read(lambda tx: tx.index.generations(head.dataset_id)) if g.kind != "void" or which]
     if which.isdigit():
+        if not 1 <= int(which) <= head.generation:
+            expected = f"1 to {head.generation}" if head.generation else "one that was published"
+            raise UsageError(f"{head.dataset_id} has no generation {which}.", expected=expected, remedy="Choose one of them.")
         made = [g for g in made if g.generation == int(which)]
     elif which:
         made = [g for g in made if (g.version_id or "").startswith(which)]
@@ -212,8 +222,19 @@ def _run(world: World, row: LedgerRow) -> dict[str, Any]:
             **detail,
         },
         "timeline": timeline,
-        "next": f"kfm wal {row.run_id}" if records else None,
+        "next": _after(world, row, bool(records)),
     }
+
+
+def _after(world: World, row: LedgerRow, journal: bool) -> str | None:
+    """What to do about a run."""
+    if row.state == "FAILED":
+        aside = any(True for _ in world.data.names(f"work/{row.dataset_id}/quarantine/{row.run_id}"))
+        return f"kfm quarantine show {row.run_id}" if aside else f"kfm run {row.dataset_id}"
+    if row.ended_at is None and row.state == "PROPOSED" and not row.promo:
+        number = world.store.read(lambda tx: tx.index.proposal_number(row.run_id))
+        return f"kfm review {number}" if number else "kfm review"
+    return "kfm resume" if row.ended_at is None else f"kfm wal {row.run_id}" if journal else None
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -37,7 +37,12 @@ def configure(parser: Parser) -> None:
 
 def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
-    names = args.dataset or workspace.registered()
+    every = workspace.registered()
+    args.dataset = [name.removeprefix("kfm://dataset/") for name in args.dataset]
+    for name in args.dataset:
+        if name not in every:
+            workspace.require(name)  # a typing mistake gets the nearest name
+    names = args.dataset or every
     with open_world(workspace) as world:
         found = [_row(workspace, world, name) for name in names]
         needs = attention(world, [row for row, _ in found], only=args.dataset)

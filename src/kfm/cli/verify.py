@@ -17,7 +17,7 @@ from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
 from kfm.cli.witness import check, read_witness
 from kfm.errors import UsageError
-from kfm.ref import resolve
+from kfm.ref import dataset_of, resolve
 from kfm.verify import Verified, verify_dataset, verify_folder, verify_receipts
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
@@ -80,6 +80,8 @@ def main(args: Any) -> int:
     if Path(what).is_file():
         return _bundle(args)
     found, root, expired = Verified(), "", False
+    if re.fullmatch(r"proposal/[0-9]+", what) and not Path(what).exists():
+        dataset_of(what)  # says what a proposal is
     if what and not what.startswith("kfm://") and ("/" in what or Path(what).is_dir() or not _may_be_reference(what)):
         if not Path(what).is_dir():
             raise UsageError(

@@ -73,7 +73,7 @@ def _notices(ctx: JobContext) -> list[Notice]:
     found: list[tuple[str, str | None]] = []
     if status["state"] in KINDS:
         found.append((KINDS[status["state"]], status["last_run_id"]))
-    if status["version_id"] is not None and not status["fresh"]:
+    if status["version_id"] is not None and not status["fresh"] and status["state"] != "retired":
         found.append(("stale", check.checked_at if check is not None else None))
     now = rfc3339(world.clock.now())
     code = str(status["reason"]).split(":")[0].split(" ")[0] if KINDS.get(status["state"]) == "denied" else ""
