@@ -8,6 +8,7 @@ from typing import Any
 from kfm.channel import last_act
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.window import seconds
+from kfm.receipts import JOB_TYPE
 from kfm.world import World
 
 __all__ = ["Shown", "dataset_status", "shown"]
@@ -72,7 +73,13 @@ def shown(world: World, head: Generation, fresh: bool = True) -> Shown:
         state = "official" if head.version_id else "waiting"
         return Shown(state, f"{staged:,} parts wait to be assembled", "kfm backfill status", last)
     state = "official" if head.version_id else "none"
-    return Shown(state, next=None if state == "official" and fresh else f"kfm run {dataset_id}", row=last)
+    return Shown(state, next=None if state == "official" and fresh else _look_again(world, dataset_id), row=last)
+
+
+def _look_again(world: World, dataset_id: str) -> str:
+    """The command that has upstream looked at, from where the dataset is: what is switched off does not run."""
+    off = [s["name"] for s in world.store.read(lambda tx: tx.jobs.switches()) if s["name"] in (dataset_id, JOB_TYPE)]
+    return f"kfm switch on {off[0]}" if off else f"kfm run {dataset_id}"
 
 
 def _news(world: World, head: Generation, rows: Sequence[LedgerRow], partitions: Sequence[str]) -> list[Shown]:
@@ -104,7 +111,7 @@ def _open(world: World, head: Generation, row: LedgerRow) -> Shown | None:
         return Shown("proposed", _named(row, row.reason or "approved, and not yet official"), "kfm resume", row)
     if row.pinned != head.generation:  # nobody can make it official any more
         said = f"proposal {number} was made on generation {row.pinned}; the next run makes it again"
-        return Shown("waiting", _named(row, said), f"kfm run {row.dataset_id}", row)
+        return Shown("waiting", _named(row, said), _look_again(world, row.dataset_id), row)
     said = row.reason or f"proposal {number} waits for a person"
     return Shown("proposed", _named(row, said), f"kfm review {number}" if number else "kfm review", row)
 

@@ -216,6 +216,8 @@ def test_waiting_for_a_worker_is_a_hint_and_one_dataset_is_shown_alone(
     assert "no worker runs" in found["waiting"]["why"] and found["waiting"]["next"] == "kfm up"
     assert "the next when a worker runs" in found["failing"]["why"] and " at " not in found["failing"]["why"].partition(":")[0]
     assert found["failing"]["next"] == f"kfm run {QUAKES}"
+    waiting = kfm("jobs", "list", "--state", "queued").out
+    assert "not before" not in waiting and "failed" in waiting
     alone = kfm("status", GAUGES, "--json").json
     assert (alone["attention"], alone["pools"], list(alone["freshness"])) == ([], [], [GAUGES])
     shown = kfm("status", GAUGES).out
@@ -224,6 +226,7 @@ def test_waiting_for_a_worker_is_a_hint_and_one_dataset_is_shown_alone(
     sample.control(QUAKES, mode="ok")
     assert kfm(*found["failing"]["next"].split()[1:]).code == 0
     assert {a["kind"] for a in kfm("status", "--json").json["attention"]} == {"waiting", "off"}
+    assert state(kfm, "ks_weather_stations")["next"] == "kfm switch on ks_weather_stations", "what is off does not run"
 
 
 # ---- a message names what works in that very state ----------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def _list(store: Any, args: Any) -> int:
         return 0
     for job in found:
         show(
-            f"  {sign(_SIGNS.get(_word(job), '?'))} {job.job_id[:8]}  {job.job_type:<24} {job.dataset_id:<20} {_word(job):<10} {_why(job)}"
+            f"  {sign(_SIGNS.get(_word(job), '?'))} {job.job_id[:8]}  {job.job_type:<24} {job.dataset_id:<20} {_word(job):<10} {_why(job, store.now_ms())}"
         )
     if not found:
         say("No job was put aside." if dead else "No jobs.")
@@ -109,9 +109,9 @@ def _list(store: Any, args: Any) -> int:
     return 0
 
 
-def _why(job: JobRow) -> str:
+def _why(job: JobRow, now_ms: int) -> str:
     if job.state == "queued":
-        until = f"not before {_moment(job.not_before)}" if job.not_before else f"pool {job.pool}"
+        until = f"not before {_moment(job.not_before)}" if job.not_before > now_ms else f"pool {job.pool}"
         return f"{until}; {job.attempts} failed: {job.error}" if job.attempts else until
     if job.state == "running":
         return f"on {(job.owner or 'a command').removeprefix('worker/')} since {(job.started_at or '')[:19]}"
@@ -155,7 +155,7 @@ def _one(store: Any, workspace: Workspace, args: Any) -> int:
     facts = (
         ("dataset", job.dataset_id), ("partition", job.partition), ("window", job.win), ("pool", job.pool), ("asked for", job.put_at[:19]),
         ("times", str(job.generation)), ("failed", f"{job.attempts} of {job.max_attempts}" if job.attempts else ""), ("why", job.reason),
-        ("waits until", _moment(job.not_before) if job.state == "queued" else ""), ("worker", (job.owner or "").removeprefix("worker/")),
+        ("waits until", _moment(job.not_before) if job.state == "queued" and job.not_before > store.now_ms() else ""), ("worker", (job.owner or "").removeprefix("worker/")),
         ("error", job.error),
     )  # fmt: skip
     for name, value in facts:
