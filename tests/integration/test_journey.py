@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
+from kfm.cli import main
 from kfm.config import change_entry
 from kfm.sample_upstream import SampleUpstream
-from tests.conftest import Said, tree
+from tests.conftest import Said, caller, tree
 
 QUAKES = "ks_earthquakes"
 Kfm = Callable[..., Said]
@@ -54,7 +56,7 @@ class Traveller:
         if found["state"] in ("COMMITTED", "NOOP"):
             assert (found["version_id"], found["generation"]) == (disk.version, disk.generation)
         if found["state"] == "COMMITTED":
-            assert found["rows_written"] == disk.rows, "run counts the rows of the table"
+            assert found["rows"] == disk.rows, "run counts the rows of the table"
         return found
 
     def agree(self, state: str) -> None:
@@ -112,9 +114,17 @@ class Traveller:
                 assert self.kfm(*words).code in (0, 3, 7), command
 
 
-def test_what_is_said_is_what_is_on_disk(kfm: Kfm, ws: Path, sample: SampleUpstream, tmp_path: Path) -> None:
+def test_what_is_said_is_what_is_on_disk(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")  # `kfm get` hands files out where one is
+    change_entry(ws, QUAKES, {"merge": "upsert"})
     one = Traveller(kfm, ws, tmp_path / "out")
     assert one.run()["state"] == "COMMITTED"
+    one.agree("official")
+    past = kfm("backfill", "start", QUAKES, "--since", "2025-03-01", "--until", "2025-03-22", "--window", "7d", "--inline", "--json")
+    assert (past.code, past.json["backfill"]["state"], Disk(ws).generation) == (0, "done", 1), "what changes nothing is done"
     one.agree("official")
     sample.control(QUAKES, mode="503")
     assert one.run()["state"] == "FAILED"
@@ -163,6 +173,15 @@ def test_what_is_said_is_what_is_on_disk(kfm: Kfm, ws: Path, sample: SampleUpstr
     one.agree("official")
     assert kfm("reindex").code == 0
     one.agree("official")
+
+    (ws / "policy").rename(ws / "rules")
+    (ws / "policy").symlink_to("rules")
+    assert kfm("backup", str(tmp_path / "backup"), "--with-keys").code == 0
+    assert main(["backup", "--restore", str(tmp_path / "backup"), "-w", str(tmp_path / "again")]) == 0
+    elsewhere = caller(tmp_path / "again", capsys)
+    new, there = Disk(tmp_path / "again"), elsewhere("status", QUAKES, "--json").json["datasets"][0]
+    assert (there["version_id"], there["generation"]) == (new.version, new.generation) and new.version == Disk(ws).version
+    assert elsewhere("run", QUAKES, "--json").json["runs"][-1]["state"] == "NOOP", "a restored workspace goes on"
 
     change_entry(ws, QUAKES, {"retired": "its agency is gone"})
     assert kfm("run", "--all", "--json").code == 0
