@@ -303,12 +303,12 @@ def test_what_cannot_be_read_stays_as_it_is(tmp_path: Path) -> None:
     assert {"C;1", "B;north;-98.1;well", "D;99;-98;well", "E;;;well"} <= set(lines)
     assert len(lines) == 7 and "A;38.1;-98.1;well" not in lines
 
-    broken = '{"type":"FeatureCollection","features":[{"type":"Feature","id":1,"properties":{"v":NaN},"geometry":null},{"type":"Point"}]}'
+    broken = '{"type":"FeatureCollection","features":[{"type":"Feature","id":1,"properties":{"v":NaN},"geometry":null},{"type":"Point"},{"type":"Feature","id":2,"id":3}]}'
     other = written(tmp_path / "raw2", {"a.geojson": broken})
     twin_of(other, tmp_path / "twin2", "geojson", release=Release(h3_resolution=5))
     written_again = (tmp_path / "twin2" / "a.geojson").read_text()
     assert '{"type":"Feature","id":1,"properties":{"v":NaN},"geometry":null}' in written_again
-    assert '{"type":"Point"}' in written_again
+    assert '{"type":"Point"}' in written_again and '{"type":"Feature","id":2,"id":3}' in written_again
 
 
 def test_another_encoding_and_unusual_cells_survive(tmp_path: Path) -> None:

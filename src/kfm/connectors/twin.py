@@ -394,7 +394,10 @@ def _read_csv(job: TransformJob, source: InputFile) -> _File:
         lines.writerows(list(r.values()) if isinstance(r, dict) else r for r in records)
         return out.getvalue()
 
-    return _File(Path(source.path).name, [dict(zip(names, row)) if len(row) == len(names) else row for row in body], write)
+    # a row that only repeats the header stays as it is, for it is dropped wherever it stands
+    again = [n.casefold() for n in names]
+    held = [r if len(r) != len(names) or [c.strip().casefold() for c in r] == again else dict(zip(names, r)) for r in body]
+    return _File(Path(source.path).name, held, write)
 
 
 def _read_json(job: TransformJob, source: InputFile) -> _File:

@@ -169,3 +169,65 @@ def test_a_mapped_file_with_its_header_again_loses_nothing_else(tmp_path: Path) 
     result = run_inline(job, tmp_path)
     assert pq.read_table(tmp_path / "d.parquet").to_pylist() == [{"id": "a", "size": 1.5}, {"id": "b", "size": 2.5}]
     assert result.books.dropped == {"repeated header": 1} and len(result.warnings) == 2
+
+
+# -- every kind of source that reads text
+
+QUAKE = {"mag": 2.5, "time": 1528967533010, "updated": 1528967887700, "type": "earthquake", "place": "PLACE"}
+POINT = {"type": "Point", "coordinates": [-98.0, 38.0, 5.0]}
+STATION = "USC0014000{n}  38.0000  -98.0000  500.0 KS PLACE                          "
+RDB = "agency_cd\tsite_no\tstation_nm\tdec_lat_va\tdec_long_va\tdec_coord_datum_cd\n5s\t15s\t50s\t16n\t16n\t10s\n"
+
+
+def features(*rows: dict[str, Any], **more: Any) -> str:
+    return json.dumps({"type": "FeatureCollection", "features": rows, **more}, ensure_ascii=False)
+
+
+def _texts(kind: str, place: str) -> str:
+    """A file of this kind with two records, the second of which says `place`."""
+    both = [(1, "plain"), (2, place)]
+    if kind == "usgs_quakes":
+        rows = [{"type": "Feature", "id": f"us{n}", "properties": QUAKE | {"place": p}, "geometry": POINT} for n, p in both]
+        return features(*rows)
+    if kind == "nws":
+        rows = [{"type": "Feature", "id": f"a{n}", "geometry": None, "properties": {"id": f"a{n}", "headline": p}} for n, p in both]
+        return features(*rows)
+    if kind == "stac":
+        times = {"datetime": "2023-06-22T16:00:00Z"}
+        fixed = {"type": "Feature", "stac_version": "1.0.0", "geometry": None, "assets": {}, "links": []}
+        return features(*(fixed | {"id": f"i{n}", "properties": times | {"platform": p}} for n, p in both))
+    if kind == "usgs_quakes csv":
+        rows = [f"2020-01-01T00:00:00Z,38,-98,5,2.5,ml,us{n},{p},earthquake" for n, p in both]
+        return "time,latitude,longitude,depth,mag,magType,id,place,type\n" + "\n".join(rows) + "\n"
+    if kind == "nwis":
+        return RDB + "".join(f"USGS\t0714122{n}\t{p}\t38.2\t-99.1\tNAD83\n" for n, p in both)
+    if kind == "ghcnd":
+        return "".join(STATION.format(n=n).replace("PLACE", p.ljust(5)).ljust(85) + "\n" for n, p in both)
+    return "\n\n".join(f"Paragraph {n}, {p}." for n, p in both) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "format"),
+    [
+        ("usgs_quakes", "geojson"),
+        ("nws", "json"),
+        ("stac", "json"),
+        ("usgs_quakes csv", "csv"),
+        ("nwis", "rdb"),
+        ("ghcnd", "txt"),
+        ("documents", "text"),
+    ],
+)
+def test_every_kind_of_source_looks_at_its_text_and_tells_what_is_odd(tmp_path: Path, kind: str, format: str) -> None:
+    body = _texts(kind, "x\u202ey").replace("\n", "\r\n", 1).encode()
+    (tmp_path / "in").write_bytes(b"\xef\xbb\xbf" + body + b"\x1a")
+    source = InputFile(source_id="s", path=str(tmp_path / "in"), digest="")
+    name = kind.partition(" ")[0]
+    job = TransformJob(dataset_id="d", source_kind=name, format=format, inputs=(source,), max_quarantined=1.0, artifact="d.parquet")
+    result = run_inline(job, tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "d.quarantine.jsonl").read_bytes().splitlines()]
+    assert [r["rule"] for r in rows] == ["text.direction"] and "U+202E" in rows[0]["reason"]
+    assert (result.books.written, result.books.quarantined) == (1, 1)
+    assert [w for w in result.warnings if "byte order mark" in w] and [w for w in result.warnings if "0x1A" in w]
+    if format in ("csv", "rdb", "txt"):
+        assert [w for w in result.warnings if "CRLF and LF" in w]
