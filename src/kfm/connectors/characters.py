@@ -58,11 +58,11 @@ def _problem(name: str, character: str, *, is_key: bool) -> Problem:
 
 
 def _bytes(array: "pa.Array") -> tuple[Array, Array]:
-    """The text of a column as bytes, and where each row begins in them."""
+    """The text of a column as bytes, and where each row begins, counted as the first one is."""
     offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
     held = array.buffers()[2]
     data = np.frombuffer(held, np.uint8) if held is not None else np.empty(0, np.uint8)
-    return data[offsets[0] : offsets[-1]], offsets - offsets[0]
+    return data[offsets[0] : offsets[-1]], offsets
 
 
 def _is_ascii(array: "pa.Array | pa.ChunkedArray") -> bool:
@@ -87,7 +87,7 @@ def _odd(array: "pa.Array", *, is_key: bool) -> dict[int, str]:
         odd |= (general & np.isin(three, (0x8B, 0x8E, 0x8F))) | (more & (three >= 0xA0) & (three <= 0xA4))
         odd |= (one == 0xEF) & (two == 0xBB) & (three == 0xBF)
     places = at[odd]
-    rows, first = np.unique(np.searchsorted(starts, places, "right") - 1, return_index=True)
+    rows, first = np.unique(np.searchsorted(starts, places + starts[0], "right") - 1, return_index=True)
     valid = array.is_valid().to_numpy(zero_copy_only=False)
     return {i: bytes(data[p : p + 3]).decode("utf-8", "ignore")[0] for i, p in zip(rows.tolist(), places[first].tolist()) if valid[i]}
 

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from kfm.connectors.base import InputFile, TransformJob
+from kfm.connectors.characters import check_texts
 from kfm.connectors.merge import merge
 from kfm.connectors.process import run_inline
 from kfm.model.dataset import Column
@@ -79,6 +81,17 @@ def test_free_text_may_hold_anything_and_json_hides_nothing(tmp_path: Path) -> N
     assert run(text="free") == (4, [])
 
 
+def test_characters_are_found_in_a_part_of_a_column_and_not_under_nulls() -> None:
+    whole = pa.array(["\x07", "ñ", None, "c\u202e", "", "d"], pa.string())
+    bad: dict[int, Any] = {}
+    check_texts((Column(name="t", type="string"),), (), [whole.slice(1)], bad)
+    assert {i: rule for i, (rule, _) in bad.items()} == {2: "text.direction"}
+    hidden = pa.StringArray.from_buffers(2, whole.buffers()[1], whole.buffers()[2], pa.py_buffer(b"\x02"))  # the first is null
+    bad.clear()
+    check_texts((Column(name="t", type="string"),), (), [hidden], bad)
+    assert not bad
+
+
 def test_a_column_named_with_what_cannot_be_seen_or_in_two_spellings_is_refused(refused: Any) -> None:
     assert refused("csv", "id,na\u202eme\n1,2\n").code == "schema.names"
     assert refused("json", json.dumps([{"id": 1, NFC: 1, NFD: 2}])).code == "schema.names"
@@ -99,8 +112,6 @@ def test_two_spellings_of_one_key_are_one_key_and_both_are_named(made: Any, refu
 
 
 def test_an_update_in_another_spelling_takes_the_place_of_its_key(tmp_path: Path) -> None:
-    import pyarrow as pa
-
     def table(name: str, *rows: tuple[str, str]) -> InputFile:
         pq.write_table(pa.table({"id": [r[0] for r in rows], "note": [r[1] for r in rows]}), tmp_path / name)
         return InputFile(source_id=name, path=str(tmp_path / name), digest="")
