@@ -107,7 +107,8 @@ def _dataset(row: Mapping[str, Any]) -> Attention | None:
 def _failing(job: JobRow, now_ms: int, alive: bool) -> Attention:
     tries = f"{job.attempts} of {job.max_attempts} tries failed"
     if job.not_before > now_ms:
-        at = f"the next at {dt.datetime.fromtimestamp(job.not_before / 1000, dt.UTC).strftime('%H:%M:%S')}Z"
+        moment, today = (dt.datetime.fromtimestamp(ms / 1000, dt.UTC) for ms in (job.not_before, now_ms))
+        at = f"the next at {moment.strftime('%H:%M:%S' if moment.date() == today.date() else '%Y-%m-%d %H:%M:%S')}Z"
         when = at if alive else f"{at} if a worker runs then"
     else:
         when = "the next as soon as a worker is free" if alive else "the next when a worker runs"
