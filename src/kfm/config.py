@@ -15,6 +15,7 @@ from kfm.fetch.url import expand_url, find_inline_secret, is_reference, names_a_
 from kfm.model.dataset import DatasetEntry, UpdaterConfig, WorkspaceConfig
 from kfm.model.ids import check_dataset_id
 from kfm.model.kinds import KINDS
+from kfm.model.limits import wrong_limits
 from kfm.model.window import seconds
 from kfm.secrets import looks_like_a_credential
 
@@ -318,6 +319,12 @@ def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
     names = [c.name for c in entry.schema]
     if len(set(names)) != len(names):
         raise UsageError(f"{name}: a column stands twice in `schema`.", expected="each column once", remedy="Remove one.")
+    if wrong := next(filter(None, map(wrong_limits, entry.schema)), None):
+        raise UsageError(
+            f"{name}: {wrong}.",
+            expected="min and max of the column's own type, the least first, and sentinels of it",
+            remedy="Correct them under `schema`.",
+        )
     missing = [k for k in entry.business_key if names and k not in names]
     if missing:
         raise UsageError(

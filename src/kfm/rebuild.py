@@ -36,6 +36,7 @@ def record_of_receipt(world: World, receipt: Receipt) -> dict[str, Any]:
 
 def rebuild(world: World, receipt: Receipt, record: dict[str, Any], target: Target) -> dict[str, Any]:
     """{path: {expected, made}} for the table this run made; equal digests are equal bytes."""
+    target = replace(target, captured_at=record["started_at"])
     expected = {o.id.rsplit("/", 1)[-1]: o.checksum for o in receipt.outputs}
     with world.data.scratch() as scratch:
         known = known_columns(world, replace(target, transform_hash=record["transform_hash"]), record["base_version"])

@@ -381,6 +381,7 @@ class Update:
             raise captured.refused
         if is_lifted(world, target, captured.input_hash):
             self.target = target = replace(target, max_quarantined=1.0)
+        self.target = target = replace(target, captured_at=wal.run.timestamp)  # a resumed run has the same row, so the same time
         job = self._transform_job(captured, wal.run.base_version)
         wal.make("EXECUTE", "transform", "IN_PROGRESS", {"artifact": target.artifact})
         wal.commit()
@@ -621,6 +622,8 @@ def transform_job(target: Target, inputs: Mapping[str, tuple[Path, str]], known:
         options=entry.source.options,
         mapping=target.mapping,
         area=entry.source.area,
+        extent=entry.extent.bbox if entry.extent is not None else None,
+        captured_at=target.captured_at or None,
         may_be_empty=entry.quality.min_rows == 0,
         format=entry.source.format,
         inputs=tuple(InputFile(source_id=name, path=str(path.absolute()), digest=digest) for name, (path, digest) in inputs.items()),

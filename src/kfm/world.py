@@ -96,6 +96,7 @@ class Target:
     fixes: dict[str, dict[str, str | None]] = field(default_factory=dict)  # people's corrections: digest of a record -> column -> text
     max_quarantined: float | None = None  # instead of the registry's, for a capture that a person accepted
     again: Again | None = None
+    captured_at: str = ""  # when the capture that is worked on was made, as its run recorded it; part of no hash
     spec: dict[str, Any] = field(default_factory=dict)
     spec_hash: str = ""
     transform_hash: str = ""

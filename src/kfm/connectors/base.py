@@ -59,6 +59,10 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     urls: tuple[str, ...] = ()  # acquire: the registered addresses, filled for this window
     known_token: str | None = None  # acquire: the change token of the official version
     area: tuple[tuple[float, float], ...] = ()  # a ring of longitude and latitude: rows outside are dropped by rule
+    extent: tuple[float, float, float, float] | None = None  # west, south, east, north of where records may lie
+    # When the capture was made, as its run recorded it: the same on every resume and rebuild, and part of no hash. What a record says of a
+    # later time cannot be true. None: nobody recorded it.
+    captured_at: str | None = None
     mapping: dict[str, Any] = {}  # delimited: mapping.yml
     format: str
     inputs: tuple[InputFile, ...] = ()

@@ -13,7 +13,7 @@ from pyproj.transformer import TransformerGroup
 
 from kfm.connectors.base import Refused
 
-__all__ = ["Bounds", "ToWgs84", "to_wgs84"]
+__all__ = ["Bounds", "ToWgs84", "fits", "to_wgs84"]
 
 set_network_enabled(False)  # a grid that is fetched on the way would make results depend on the day
 
@@ -36,9 +36,10 @@ class ToWgs84(NamedTuple):
     plane: Transformer | None  # from the plane to its own longitude and latitude: exact
     datum: Transformer | None  # from there to WGS 84
     area: Bounds | None
+    home: Bounds | None = None  # of a projection: the part of the Earth it is meant for, also where positions beyond are taken
 
     def __call__(self, x: Any, y: Any) -> tuple[Floats, Floats]:
-        """(longitude, latitude); NaN where a position cannot be in this system."""
+        """(longitude, latitude); NaN where a position cannot be in this system, or plainly is degrees and not its lengths."""
         lon, lat = np.array(x, np.float64), np.array(y, np.float64)
         for step in (self.plane, self.datum):
             if step is not None:
@@ -48,7 +49,34 @@ class ToWgs84(NamedTuple):
             if self.area is not None:
                 west, south, east, north = self.area
                 good &= (lon >= west) & (lon <= east) & (lat >= south) & (lat <= north)
+            good &= ~self.in_degrees(x, y)
         return np.where(good, lon, np.nan), np.where(good, lat, np.nan)
+
+    def in_degrees(self, x: Any, y: Any) -> Any:
+        """Where numbers that should be lengths are longitude and latitude inside the very area this projection is meant for.
+
+        In metres or feet they would be a few steps from the projection's origin, which no projection has where it is used.
+        """
+        return _in_degrees(self.home if self.plane is not None else None, x, y)
+
+
+def fits(crs: str | int, x: Any, y: Any) -> Any:
+    """Whether numbers can be positions in `crs` as they are: degrees where it counts in degrees, lengths where it counts in those."""
+    system = _parsed(crs)
+    if system.is_geographic:
+        return (np.abs(x) <= 180) & (np.abs(y) <= 90)
+    return ~_in_degrees(_area(system) or _home(system), x, y)
+
+
+def _in_degrees(home: Bounds | None, x: Any, y: Any) -> Any:
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    found = np.zeros(np.shape(x), np.bool_)
+    if home is None:
+        return found
+    west, south, east, north = home
+    for lon, lat in ((x, y), (y, x)):  # their axes may be swapped too
+        found |= (np.abs(lon) <= 180) & (np.abs(lat) <= 90) & (lon >= west) & (lon <= east) & (lat >= south) & (lat <= north)
+    return found & ((x != 0) | (y != 0))
 
 
 def to_wgs84(crs: str | int, bounds: Bounds | None = None) -> ToWgs84:
@@ -65,7 +93,8 @@ def to_wgs84(crs: str | int, bounds: Bounds | None = None) -> ToWgs84:
     plane = Transformer.from_crs(system, base, always_xy=True) if system.is_projected else None
     datum = _operation(base, name, _degrees(plane, bounds))
     how = " + ".join(p for p in datum.description.split(" + ") if "axis order" not in p) or "WGS 84"
-    return ToWgs84(name, plane is None and datum.accuracy == 0, how, plane, datum, _area(system))
+    area = _area(system)
+    return ToWgs84(name, plane is None and datum.accuracy == 0, how, plane, datum, area, area or _home(system))
 
 
 def _parsed(crs: str | int) -> CRS:
@@ -120,6 +149,12 @@ def _area(system: CRS) -> Bounds | None:
     if used is None or used.west >= used.east:
         return None
     return used.west - _MARGIN, used.south - _MARGIN, used.east + _MARGIN, used.north + _MARGIN
+
+
+def _home(system: CRS) -> Bounds | None:
+    """What a projection that comes as text is meant for, where it is one of EPSG's."""
+    code = system.to_epsg() if system.is_projected else None
+    return _area(CRS.from_epsg(code)) if code else None
 
 
 def _degrees(plane: Transformer | None, bounds: Bounds | None) -> AreaOfInterest | None:

@@ -30,6 +30,7 @@ from kfm.connectors.keys import MOST, Duplicates, KeyFile
 from kfm.connectors.kinds.base import Ask, NotFetched
 from kfm.connectors.rejects import Rejects, mend
 from kfm.connectors.rows import Batch
+from kfm.connectors.sanity import LATITUDE, LONGITUDE, Sane, Sanity
 from kfm.connectors.values import ARROW, cells_text, moment, type_cells, type_values
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Column
@@ -38,7 +39,6 @@ from kfm.model.kinds import KINDS
 __all__ = ["perform", "transform"]
 
 _SAMPLE = 10_000  # records looked at before the first pass when no schema is given
-_LATITUDE, _LONGITUDE = {"lat", "latitude"}, {"lon", "lng", "longitude"}
 _DAY_US = 86_400_000_000
 _SHORT = ("ghcnd.width", "ghcnd.line", "rdb.columns")  # what a line that was cut looks like; CSV and JSON are known by their structure
 _CONFLICT = "key.conflict"
@@ -115,15 +115,17 @@ def transform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any
     own = load_connector(job.connector) if job.connector else None
     hook = hook_of(own, "transform")
     stated = bool(job.schema)
+    rules: tuple[Sane, ...] = ()
     if kind is not None and hook is None:  # connector code makes columns of its own
         job = _of_kind(job, kind)
+        rules = kind.sanity(job)
     collecting = gc.isenabled()
     if hook is None:
         gc.disable()  # our own rows hold no cycles, and collections over millions of them take a third of the time
     context = Context(job, scratch, emit)
     feed = Feed(job, hook, context, kind.readers(job) if kind else None)
     try:
-        result = _transform(job, scratch, feed, emit, stated=stated)
+        result = _transform(job, scratch, feed, emit, rules, stated=stated)
         judge_table(own, context, scratch / result.artifact)
         files = kind.companions(job, scratch) if kind is not None and kind.companions is not None else ()
         return msgspec.structs.replace(result, files=files, key=job.business_key)
@@ -140,19 +142,21 @@ def _of_kind(job: TransformJob, kind: kinds.Loaded) -> TransformJob:
     return msgspec.structs.replace(job, schema=schema, business_key=key)
 
 
-def _transform(job: TransformJob, scratch: Path, feed: Feed, emit: Callable[[dict[str, Any]], None], *, stated: bool) -> TransformResult:
+def _transform(
+    job: TransformJob, scratch: Path, feed: Feed, emit: Callable[[dict[str, Any]], None], rules: tuple[Sane, ...], *, stated: bool
+) -> TransformResult:
     if job.schema:
-        return _Pass(job, scratch, job.schema, emit, stated=stated).run(feed)
+        return _Pass(job, scratch, job.schema, emit, rules, stated=stated).run(feed)
     # One pass suffices when the first records show every column and its type. When all of them together say otherwise,
     # all are looked at and the work starts over: types never depend on where the sample ended.
     if not job.only:
         inferred = _infer(job, feed, _SAMPLE)
         try:
-            return _Pass(job, scratch, inferred.columns(), emit, provisional=True, inferred=inferred).run(feed)
+            return _Pass(job, scratch, inferred.columns(), emit, rules, provisional=True, inferred=inferred).run(feed)
         except Widen:
             pass
     inferred = _infer(job, feed, None)
-    return _Pass(job, scratch, inferred.columns(), emit, inferred=inferred).run(feed)
+    return _Pass(job, scratch, inferred.columns(), emit, rules, inferred=inferred).run(feed)
 
 
 def _infer(job: TransformJob, feed: Feed, limit: int | None) -> Inferred:
@@ -218,6 +222,7 @@ class _Pass:
         scratch: Path,
         columns: tuple[Column, ...],
         emit: Callable[[dict[str, Any]], None],
+        rules: tuple[Sane, ...],
         *,
         stated: bool = False,  # the registry names the columns
         provisional: bool = False,
@@ -225,7 +230,7 @@ class _Pass:
         clashes: Clashes | None = None,  # rows that a pass before this one found in conflict
     ) -> None:
         self._once_more: Callable[[Clashes], _Pass] = lambda found: _Pass(
-            job, scratch, columns, emit, stated=stated, provisional=provisional, inferred=inferred, clashes=found
+            job, scratch, columns, emit, rules, stated=stated, provisional=provisional, inferred=inferred, clashes=found
         )
         self._clashes, self._seen, self._numbered = clashes, 0, 0
         self.job, self.scratch, self.columns, self._emit = job, scratch, columns, emit
@@ -233,6 +238,7 @@ class _Pass:
         self._names = tuple(c.name for c in columns)
         self._arrow = arrow_schema(columns)
         self._window = _window_of(job, columns)
+        self._sanity = Sanity(columns, rules, job.captured_at)
         self._geometry = next((c.name for c in columns if c.type == "geometry"), None)
         self._extent = Extent()
         self._rejects = Rejects(scratch / (job.artifact.rsplit(".", 1)[0] + ".quarantine.jsonl"))
@@ -266,8 +272,9 @@ class _Pass:
                 self._take(batch, writer, keys, corrected=True)
             self._rejects.close()
             self._judge_whole(feed)
-            content_id, profile = writer.close(self._geo())
+            content_id, profile = writer.finish(self._geo())
             found = keys.resolve(path, self.job.business_key) if keys else None
+            writer.verify()
             if found and not found.conflicting:
                 writer = self._without_duplicates(path, found)
                 content_id, profile = writer.close(self._geo())
@@ -311,9 +318,10 @@ class _Pass:
             self._refuse_unknown(batch)
         arrays, geo = self._typed(batch, count=not corrected)
         bad = batch.bad
-        self._stretch(arrays)
+        timeless = self._sanity.judge(arrays, bad).get(self.job.time_column or "", set())
+        self._stretch(arrays, timeless)
         unwanted = self._unwanted(batch, arrays, geo)
-        outside = self._outside(arrays, bad, unwanted)
+        outside = self._outside(arrays, bad, unwanted, timeless)
         self._check_rows(batch, arrays)
         check_texts(self.columns, self.job.business_key, arrays, bad)
         if outside is not None:
@@ -400,12 +408,12 @@ class _Pass:
             arrays.append(array)
         return arrays, geo
 
-    def _stretch(self, arrays: list["pa.Array"]) -> None:
-        """Note the time the capture covers, before anything is dropped of it."""
+    def _stretch(self, arrays: list["pa.Array"], timeless: set[int]) -> None:
+        """Note the time the capture covers, before anything is dropped of it; a time that cannot be true covers nothing."""
         at = self._names.index(self.job.time_column) if self.job.time_column in self._names else -1
         if at < 0 or self.columns[at].type != "timestamp":
             return
-        ends = pc.min_max(arrays[at])
+        ends = pc.min_max(arrays[at] if not timeless else arrays[at].filter(_without(timeless, len(arrays[at]))))
         found = [t for t in (*(self._span or ()), ends["min"].as_py(), ends["max"].as_py()) if t is not None]
         self._span = (min(found), max(found)) if found else None
 
@@ -415,8 +423,12 @@ class _Pass:
         for i in [i for i, (rule, _) in bad.items() if rule.startswith("drop:")]:
             self._dropped[bad.pop(i)[0].removeprefix("drop:")] += 1
             found[i] = True
+        if self.job.extent is not None:
+            self._check_extent(self.job.extent, arrays, geo, bad, found)
         if self.job.area:
-            known, inside = self._placed(arrays, geo)
+            known, inside, swapped = self._placed(arrays, geo)
+            for i in np.flatnonzero(swapped & ~found).tolist():  # dropping it would lose a record that is wanted without a word
+                bad.setdefault(i, _swapped("area"))
             away = known & ~inside & ~found
             away[list(bad)] = False
             self._dropped["outside-area"] += int(away.sum())
@@ -425,8 +437,37 @@ class _Pass:
             found |= away
         return found if found.any() else None
 
-    def _placed(self, arrays: list["pa.Array"], geo: GeoColumn | None) -> tuple[Any, Any]:
-        """(whether a row says where it is, whether that touches the area)."""
+    def _check_extent(
+        self, extent: tuple[float, ...], arrays: list["pa.Array"], geo: GeoColumn | None, bad: dict[int, Any], dropped: Any
+    ) -> None:
+        """Set aside the rows that lie in the registered extent only with their axes swapped; of others the quality gate speaks."""
+        west, south, east, north = extent
+        if geo is not None:
+            x0, y0, x1, y1 = geo.low[:, 0], geo.low[:, 1], geo.high[:, 0], geo.high[:, 1]
+        else:
+            found = self._coordinates(arrays)
+            if found is None:
+                return
+            x0, y0 = x1, y1 = found
+        with np.errstate(invalid="ignore"):
+            outside = (x0 < west) | (x1 > east) | (y0 < south) | (y1 > north)
+            swapped = outside & ~dropped & (y0 >= west) & (y1 <= east) & (x0 >= south) & (x1 <= north)
+        for i in np.flatnonzero(swapped).tolist() if west <= east else ():
+            bad.setdefault(i, _swapped("extent"))
+
+    def _coordinates(self, arrays: list["pa.Array"]) -> tuple[Any, Any] | None:
+        """Longitudes and latitudes, NaN where there is none; None without columns of such names."""
+        where = [next((i for i, n in enumerate(self._names) if n.lower() in names), None) for names in (LONGITUDE, LATITUDE)]
+        if where[0] is None or where[1] is None:
+            return None
+        try:
+            x, y = (arrays[i].cast(pa.float64()).to_numpy(zero_copy_only=False) for i in where if i is not None)
+        except pa.ArrowInvalid:  # text that is no number
+            return None
+        return x, y
+
+    def _placed(self, arrays: list["pa.Array"], geo: GeoColumn | None) -> tuple[Any, Any, Any]:
+        """(whether a row says where it is, whether that touches the area, whether it would with its axes swapped, and only then)."""
         import shapely
 
         area = shapely.Polygon(self.job.area)
@@ -434,21 +475,25 @@ class _Pass:
         if geo is not None:
             shapes = shapely.from_wkb(geo.wkb.to_numpy(zero_copy_only=False))
             known = np.array([s is not None for s in shapes], np.bool_)
-            return known, shapely.intersects(area, shapes)
-        where = [next((i for i, n in enumerate(self._names) if n.lower() in names), None) for names in (_LONGITUDE, _LATITUDE)]
-        if None in where:
+            inside = shapely.intersects(area, shapes)
+            swapped = known & ~inside
+            swapped[swapped] = shapely.intersects(area, shapely.transform(shapes[swapped], lambda c: c[:, ::-1]))
+            return known, inside, swapped
+        found = self._coordinates(arrays)
+        if found is None:
             raise Refused(
                 "area",
                 f"{self.job.dataset_id} has an area, but no column says where a record is.",
                 expected="a geometry, or columns latitude and longitude",
                 remedy="Take `area` out of the registry entry, or name the columns so.",
             )
-        x, y = (arrays[i].cast(pa.float64()).to_numpy(zero_copy_only=False) for i in where)  # type: ignore[index]
-        known = np.isfinite(x) & np.isfinite(y)
-        return known, shapely.intersects_xy(area, np.nan_to_num(x), np.nan_to_num(y))
+        known = np.isfinite(found[0]) & np.isfinite(found[1])
+        x, y = np.nan_to_num(found[0]), np.nan_to_num(found[1])
+        inside = shapely.intersects_xy(area, x, y)
+        return known, inside, known & ~inside & shapely.intersects_xy(area, y, x)
 
-    def _outside(self, arrays: list["pa.Array"], bad: dict[int, Any], unwanted: Any) -> Any:
-        """A mask of the rows that are not wanted or lie outside the window, or None when none is."""
+    def _outside(self, arrays: list["pa.Array"], bad: dict[int, Any], unwanted: Any, timeless: set[int]) -> Any:
+        """A mask of the rows that are not wanted or lie outside the window, or None when none is; `timeless` ones lie nowhere."""
         if self._window is None:
             return unwanted
         column = self._names.index(self._window.column)
@@ -461,6 +506,7 @@ class _Pass:
         if self._window.until is not None:
             outside |= stamps >= self._window.until
         outside &= known
+        outside[list(timeless)] = False
         if unwanted is not None:
             outside &= ~unwanted
             known |= unwanted
@@ -479,18 +525,6 @@ class _Pass:
                 problem = ("key.missing" if is_key else "null", f"{column.name}: no value")
                 for i in np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist():
                     bad.setdefault(i, problem)
-            limit = _limit(column)
-            if limit is not None:
-                self._check_limit(column, array, limit, bad)
-
-    def _check_limit(self, column: Column, array: "pa.Array", limit: int, bad: dict[int, Any]) -> None:
-        ends = pc.min_max(array)
-        low, high = ends["min"].as_py(), ends["max"].as_py()
-        if low is None or (low >= -limit and high <= limit):
-            return
-        for i, value in enumerate(array.to_pylist()):
-            if value is not None and not -limit <= value <= limit:
-                bad.setdefault(i, ("geometry.range", f"{column.name}: {value:g} lies outside -{limit}..{limit}"))
 
     # -- the whole capture
 
@@ -666,11 +700,15 @@ class _Pass:
         )
 
 
-def _limit(column: Column) -> int | None:
-    if column.type not in ("number", "integer"):
-        return None
-    name = column.name.lower()
-    return 90 if name in _LATITUDE else 180 if name in _LONGITUDE else None
+def _swapped(what: str) -> tuple[str, str]:
+    return "geometry.swapped", f"it lies outside the registered {what}, and inside once longitude and latitude are swapped"
+
+
+def _without(rows: set[int], size: int) -> "pa.Array":
+    """A mask of the other rows."""
+    keep = np.ones(size, np.bool_)
+    keep[list(rows)] = False
+    return pa.array(keep)
 
 
 def _microseconds(array: "pa.Array", kind: str) -> "pa.Array":

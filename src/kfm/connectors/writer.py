@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from kfm import canonical
 from kfm.clock import rfc3339
-from kfm.connectors.base import ColumnProfile
+from kfm.connectors.base import ColumnProfile, Refused
 from kfm.connectors.geometry import GeoColumn
 from kfm.connectors.values import ARROW
 from kfm.model.dataset import Column
@@ -25,6 +25,7 @@ __all__ = ["Extent", "TableWriter", "arrow_schema"]
 # A row group ends at whichever comes first, counted over rows alone, so that where the reader cut its blocks leaves no trace.
 GROUP_ROWS = 65_536
 GROUP_BYTES = 48 << 20
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class Extent:
@@ -70,8 +71,9 @@ class TableWriter:
 
     def __init__(self, path: Path, columns: tuple[Column, ...], keys: tuple[str, ...]) -> None:
         self.rows = 0
-        self._columns, self._schema = columns, arrow_schema(columns)
+        self._path, self._columns, self._schema = path, columns, arrow_schema(columns)
         self._hash = hashlib.sha256(canonical.dumps([msgspec.to_builtins(c) for c in columns]))
+        self._checked: Future[list[Any]] | None = None
         self._profiles = [_Profile(c) for c in columns]
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
@@ -130,12 +132,18 @@ class TableWriter:
     def _write(self, group: "pa.Table") -> None:
         self._file.write_table(group, row_group_size=GROUP_ROWS)
         for column, profile in zip(group.columns, self._profiles):
-            array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            array = _whole(column)
             profile.add(array)
             _hash_array(self._hash, array)
 
     def close(self, geo: tuple[str, Extent] | None) -> tuple[str, dict[str, ColumnProfile]]:
-        """Finish the file; its content id and profile."""
+        """Finish the file and read it back; its content id and profile."""
+        found = self.finish(geo)
+        self.verify()
+        return found
+
+    def finish(self, geo: tuple[str, Extent] | None) -> tuple[str, dict[str, ColumnProfile]]:
+        """Finish the file and begin to read it back; its content id and profile. `verify` has the last word."""
         try:
             self._flush()
             self._wait()
@@ -143,12 +151,61 @@ class TableWriter:
                 self._file.add_key_value_metadata({"geo": geo[1].geoparquet(geo[0])})
         finally:
             self.abandon()
-        return "sha256:" + self._hash.hexdigest(), {p.column.name: p.result() for p in self._profiles}
+        profile = {p.column.name: p.result() for p in self._profiles}
+        pool = ThreadPoolExecutor(1, "read-back")
+        self._checked = pool.submit(_read_back, self._path, self._columns)
+        pool.shutdown(wait=False)
+        return "sha256:" + self._hash.hexdigest(), profile
+
+    def verify(self) -> None:
+        """Wait until the file is read back. Raises `Refused` when it is not what was written."""
+        if self._checked is not None and self._checked.result() != [self.rows, *(p.found for p in self._profiles)]:
+            raise _unreadable(self._path.name, "it holds other values than were written")
 
     def abandon(self) -> None:
         """Let go of the file and the thread; what was written is not used."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._file.close()
+
+
+def _read_back(path: Path, columns: tuple[Column, ...]) -> list[Any]:
+    """What a table holds as its own library reads it, a row group at a time: its rows, and of each column nulls and extremes."""
+    rows, profiles = 0, [_Profile(c) for c in columns]
+    try:
+        with pq.ParquetFile(path) as file:
+            coded = _coded(file)
+        with pq.ParquetFile(path, read_dictionary=coded) as file:
+            for number in range(file.num_row_groups):
+                group = file.read_row_group(number, use_threads=False)  # beside the search for keys that are there twice
+                rows += group.num_rows
+                for column, profile in zip(group.columns, profiles):
+                    for chunk in column.chunks:
+                        profile.add(chunk)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path.name, str(error)[:200]) from error
+    return [rows, *(p.found for p in profiles)]
+
+
+def _coded(file: "pq.ParquetFile") -> list[str]:
+    """Text that repeats so much that its few values need not be written out again for every row."""
+    if not file.num_row_groups:
+        return []
+    group = file.metadata.row_group(0)
+    chunks = [(f, group.column(i)) for i, f in enumerate(file.schema_arrow)]
+    return [f.name for f, c in chunks if pa.types.is_string(f.type) and c.total_uncompressed_size < 2 * group.num_rows]
+
+
+def _whole(column: "pa.ChunkedArray") -> "pa.Array":
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _unreadable(name: str, why: str) -> Refused:
+    return Refused(
+        "table.unreadable",
+        f"{name} cannot be read back as it was written: {why}.",
+        expected="the rows that were written, as pyarrow reads them",
+        remedy="Nothing is published from it. Check the disk and the memory, then run again; report it if it stays so.",
+    )
 
 
 def _payload(batch: "pa.RecordBatch") -> int:
@@ -181,14 +238,18 @@ def _hash_array(into: Any, array: "pa.Array") -> None:
     """Nulls, lengths, values: nothing of how Arrow happened to lay them out, such as what lies under a null."""
     nulls = array.null_count
     into.update(len(array).to_bytes(8, "little") + nulls.to_bytes(8, "little"))
-    if nulls:
-        into.update(np.packbits(array.is_valid().to_numpy(zero_copy_only=False)))
+    valid = array.is_valid().to_numpy(zero_copy_only=False) if nulls else None
+    if valid is not None:
+        into.update(np.packbits(valid))
     if _is_long(array):
-        plain = array.fill_null("" if pa.types.is_string(array.type) else b"") if nulls else array
-        offsets = _offsets(plain)
-        into.update(np.diff(offsets))
-        if offsets[-1] > offsets[0]:
-            into.update(memoryview(plain.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
+        lengths = np.diff(_offsets(array))
+        if valid is not None and lengths[~valid].any():  # most arrays have nothing under a null
+            array = array.fill_null("" if pa.types.is_string(array.type) else b"")
+            lengths = np.diff(_offsets(array))
+        into.update(lengths)
+        first, end = _ends(array)
+        if end > first:
+            into.update(memoryview(array.buffers()[2])[first:end])
         return
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
@@ -213,12 +274,21 @@ class _Profile:
         self._nulls += array.null_count
         if not self._ordered or array.null_count == len(array):
             return
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary  # a file holds none but those that are used
         if pa.types.is_timestamp(array.type):
             array = array.view(pa.int64())  # a year beyond 9999 has no datetime
+        elif pa.types.is_date32(array.type):
+            array = array.view(pa.int32())
         ends = pc.min_max(array)
         low, high = ends["min"].as_py(), ends["max"].as_py()
         self._low = low if self._low is None else min(self._low, low)
         self._high = high if self._high is None else max(self._high, high)
+
+    @property
+    def found(self) -> tuple[Any, ...]:
+        """What was seen so far."""
+        return self._nulls, self._low, self._high
 
     def result(self) -> ColumnProfile:
         return ColumnProfile(nulls=self._nulls, min=self._shown(self._low), max=self._shown(self._high))
@@ -226,11 +296,19 @@ class _Profile:
     def _shown(self, value: Any) -> str | None:
         if value is None:
             return None
-        if self.column.type == "timestamp":
+        if self.column.type in ("timestamp", "date"):
             try:
-                return rfc3339(dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=value))
+                if self.column.type == "date":
+                    return str(_EPOCH.date() + dt.timedelta(days=value))
+                return rfc3339(_EPOCH + dt.timedelta(microseconds=value))
             except OverflowError:
-                return f"{value} us"
+                raise Refused(
+                    "time.range",
+                    f"{self.column.name} holds a time outside the years 1 to 9999, which no reader can show.",
+                    expected="times that can be read back",
+                    remedy="Withdraw the record that holds it (`kfm withdraw … --record`), then run again.",
+                    column=self.column.name,
+                ) from None
         if isinstance(value, bool):
             return str(value).lower()
         return str(value)[:200]

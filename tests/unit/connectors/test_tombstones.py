@@ -13,11 +13,12 @@ from kfm.connectors.process import run_inline
 
 RULES = {"aliases": "ids", "state": "state", "into": "merged_into", "time": "occurred_at", "revision": "updated_at"}
 DAY = 86_400_000
+FIRST = 20_454  # days from 1970 to 2026: nobody had this catalogue in 1970
 
 
 def event(event_id: str, day: int, *aliases: str, updated: int = 0, mag: float = 1.0) -> dict[str, Any]:
     ids = ",".join(("", event_id, *aliases, ""))
-    said = {"mag": mag, "time": day * DAY, "updated": (day + updated) * DAY, "type": "earthquake", "ids": ids}
+    said = {"mag": mag, "time": (FIRST + day) * DAY, "updated": (FIRST + day + updated) * DAY, "type": "earthquake", "ids": ids}
     return {"type": "Feature", "id": event_id, "properties": said, "geometry": {"type": "Point", "coordinates": [-98.0, 38.0, 5.0]}}
 
 
@@ -102,7 +103,7 @@ def test_nothing_is_deleted_by_a_feed_that_holds_nothing_of_that_time(world: Wor
 
 
 def test_the_window_tells_what_is_covered_where_there_is_one(world: World) -> None:
-    world.capture(event("c", 3), time_column="occurred_at", since="1970-01-03T00:00:00Z", until="1970-01-05T00:00:00Z")
+    world.capture(event("c", 3), time_column="occurred_at", since="2026-01-03T00:00:00Z", until="2026-01-05T00:00:00Z")
     assert world.states == {"a": ACTIVE, "b": DELETED, "c": ACTIVE, "d": ACTIVE}, "d lies on the end, which is outside"
     assert len(world.rows) == 4, "and nothing goes"
 
@@ -182,5 +183,5 @@ def test_an_event_that_was_set_aside_is_not_taken_for_deleted(world: World) -> N
 
 
 def test_the_feed_covers_the_time_of_what_was_dropped_from_it(world: World) -> None:
-    world.capture(event("a", 1), event("b", 2), event("c", 3), span=("1970-01-02T00:00:00+00:00", "1970-01-10T00:00:00+00:00"))
+    world.capture(event("a", 1), event("b", 2), event("c", 3), span=("2026-01-02T00:00:00+00:00", "2026-01-10T00:00:00+00:00"))
     assert world.states["d"] == DELETED

@@ -77,17 +77,46 @@ def test_a_zero_a_trace_a_failed_check_and_a_missing_day_are_four_different_thin
 @pytest.mark.parametrize(
     ("element", "unit", "value"),
     [
-        ("TMIN", "Cel", -1.7),
-        ("AWND", "m/s", -1.7),
-        ("SNOW", "mm", -17.0),
-        ("SN32", "Cel", -1.7),
-        ("WT16", None, -17.0),
-        ("QQQQ", None, -17.0),
+        ("TMIN", "Cel", 1.7),
+        ("AWND", "m/s", 1.7),
+        ("SNOW", "mm", 17.0),
+        ("SN32", "Cel", 1.7),
+        ("WT16", None, 17.0),
+        ("ASTP", None, 17.0),
     ],
 )
 def test_figures_become_the_unit_of_their_element(tmp_path, element, unit, value):
-    rows, _ = made(tmp_path, [month({1: -17}, element=element)], elements=[])
+    rows, _ = made(tmp_path, [month({1: 17}, element=element)], elements=[])
     assert [(r["element"], r["unit"], r["value"]) for r in rows] == [(element, unit, value)]
+
+
+@pytest.mark.parametrize("elements", [[], ["TMAX", "TMIN"]])
+def test_an_element_that_nobody_knows_is_set_aside_whatever_is_registered_beside_it(tmp_path, elements):
+    lines = [month({1: 17}, element="TMAX"), month({1: 17}, element="TMXA"), month({1: 17}, element="TMIN")]
+    rows, result = made(tmp_path, lines, elements=elements)
+    assert ([r["element"] for r in rows], rejects(tmp_path, result)) == (["TMAX", "TMIN"], [(2, "ghcnd.element")])
+    rows, result = made(tmp_path, lines, elements=["TMXA"])
+    assert ([r["element"] for r in rows], result.books.dropped) == (["TMXA"], {"element": 2})
+
+
+@pytest.mark.parametrize(
+    ("element", "figure", "rule"),
+    [
+        ("TMAX", 9999, "value.sentinel"),
+        ("PRCP", 9999, "value.sentinel"),
+        ("SNWD", 9999, "value.sentinel"),
+        ("TMIN", -999, "value.range"),
+        ("TMAX", 951, "value.range"),
+        ("PRCP", -1, "value.range"),
+        ("WDF2", 361, "value.range"),
+    ],
+)
+def test_a_value_that_cannot_be_true_is_set_aside_unless_noaa_flagged_it(tmp_path, element, figure, rule):
+    line = month({1: 17, 2: figure, 3: f"{figure:5} X7", 4: 18}, element=element)
+    rows, result = made(tmp_path, [line], elements=[])
+    assert [(r["observed_on"].day, r["good"]) for r in rows] == [(1, True), (3, False), (4, True)]
+    assert rejects(tmp_path, result) == [(1, rule)]
+    assert (result.books.read, result.books.written, result.books.quarantined) == (4, 3, 1)
 
 
 def test_a_day_that_does_not_exist_is_set_aside_and_the_rest_of_its_month_stays(tmp_path):
@@ -211,7 +240,7 @@ def plainly(number: int, line: str, station: str, wanted: set[str]) -> list[Any]
     if line[:11] != station:
         return [(number, "ghcnd.station" if line[:11].upper() == line[:11] else "ghcnd.line")]
     if element not in wanted:
-        return [(number, "drop:element")]
+        return [(number, "drop:element" if element == "WT01" else "ghcnd.element")]
     out: list[Any] = []
     for day in range(31):
         value, flags = line[21 + 8 * day : 26 + 8 * day], line[26 + 8 * day : 29 + 8 * day]
@@ -223,6 +252,10 @@ def plainly(number: int, line: str, station: str, wanted: set[str]) -> list[Any]
             out.append((number, "ghcnd.day"))
             continue
         number_of = int(value) / (1 if element == "SNOW" else 10)
+        low, high = {"TMAX": (-95, 65), "PRCP": (0, 2000), "SNOW": (0, 3000)}[element]
+        if flags[1] == " " and (int(value) in (9999, 99999) or not low <= number_of <= high):
+            out.append((number, "value.sentinel" if int(value) in (9999, 99999) else "value.range"))
+            continue
         out.append((f"{year}-{mon}-{day + 1:02}", element, number_of, *(f.strip() or None for f in flags)))
     return out
 

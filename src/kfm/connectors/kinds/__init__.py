@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kfm.connectors.base import TransformJob
+from kfm.connectors.sanity import Sane
 from kfm.model.dataset import Column
 
 __all__ = ["Loaded", "load"]
@@ -18,6 +19,7 @@ class Loaded(NamedTuple):
     readers: Callable[[TransformJob], list[Any]]
     acquire: Callable[[Any], None] | None
     change_token: Callable[[Any], str | None] | None
+    sanity: Callable[[TransformJob], tuple[Sane, ...]]  # what can be true of those columns
     companions: Callable[[TransformJob, Any], tuple[str, ...]] | None
 
 
@@ -30,5 +32,6 @@ def load(name: str) -> Loaded:
         readers=module.readers,
         acquire=getattr(module, "acquire", None),
         change_token=getattr(module, "change_token", None),
+        sanity=getattr(module, "sanity", None) or (lambda _: getattr(module, "SANITY", ())),
         companions=getattr(module, "companions", None),
     )

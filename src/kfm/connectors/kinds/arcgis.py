@@ -10,19 +10,21 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn
 from urllib.parse import quote
 
 import msgspec
+import numpy as np
 import shapely
 
 from kfm.connectors.base import InputFile, Refused, TransformJob
-from kfm.connectors.crs import Bounds, ToWgs84, to_wgs84
+from kfm.connectors.crs import Bounds, ToWgs84, fits, to_wgs84
 from kfm.connectors.geojson import duplicate
 from kfm.connectors.geometry import LineString, MultiLineString, MultiPoint, MultiPolygon, Point, Polygon, Problem
 from kfm.connectors.kinds.base import Ask, RowReader, options_of
 from kfm.connectors.records import Twice, decode_once, twice_around
 from kfm.connectors.rows import Loose
+from kfm.connectors.sanity import Sane
 from kfm.model.dataset import Column
 from kfm.model.mapping import column_names
 
-__all__ = ["Options", "acquire", "columns", "key", "readers"]
+__all__ = ["Options", "acquire", "columns", "key", "readers", "sanity"]
 
 _MAX_PAGE = 64 << 20  # a page is decoded whole
 _UNSTATED = 500  # records asked for at once when the layer names no most
@@ -36,6 +38,7 @@ _TYPES = {
     "DateOnly": "date",
 }
 _SHAPES = {"esriGeometryPoint", "esriGeometryMultipoint", "esriGeometryPolyline", "esriGeometryPolygon"}
+_SLACK = 0.5  # degrees by which features may stick out of what a layer says of itself
 _PLAIN = "*',()"  # not escaped in a query
 _TEXT_DATE = "%m/%d/%Y %I:%M:%S %p"
 Json = dict[str, Any]
@@ -308,6 +311,7 @@ class _Shape(NamedTuple):
     kind: str | None
     to: ToWgs84 | None
     kept: str = ""  # the coordinate system of points that stay where they are
+    within: Bounds | None = None  # degrees: where the layer says its features are, when it says so in another system than the pages
 
 
 def columns(job: TransformJob) -> tuple[Column, ...]:
@@ -329,6 +333,11 @@ def columns(job: TransformJob) -> tuple[Column, ...]:
                 found += [Column(name="source_x", type="number"), Column(name="source_y", type="number")]
         found.append(Column(name="geometry", type="geometry"))
     return tuple(found)
+
+
+def sanity(job: TransformJob) -> tuple[Sane, ...]:
+    """A layer does not say what its dates mean; but they are whole minutes, and one of early 1970 that is none was sent in seconds."""
+    return tuple(Sane(c.name, seconds="minute") for c in job.schema if c.type == "timestamp")
 
 
 def key(job: TransformJob) -> tuple[str, ...]:
@@ -387,7 +396,8 @@ def _shape(job: TransformJob) -> _Shape:
         if kind != "esriGeometryPoint":
             _refuse("geometry", "only points can stay as numbers", "a layer of points, or `positions: move`")
         return _Shape(layer, kind, None, _code(_dict(declared)))
-    return _Shape(layer, kind, _system(_dict(declared), extent))
+    to = _system(_dict(declared), extent)
+    return _Shape(layer, kind, to, within=_stated_extent(to, extent))
 
 
 def _reference(said: Json) -> Any:
@@ -404,6 +414,21 @@ def _system(reference: Json, extent: Json) -> ToWgs84:
     corners = [extent.get(k) for k in ("xmin", "ymin", "xmax", "ymax")]
     known = extent.get("spatialReference") == reference and all(_is_number(c) for c in corners)
     return _to_wgs84(crs if isinstance(crs, int) else str(crs), tuple(corners) if known else None)
+
+
+def _stated_extent(to: ToWgs84, extent: Json) -> Bounds | None:
+    """Nothing was asked for in another system, so a page in one is held against what the layer says of itself."""
+    corners = [extent.get(k) for k in ("xmin", "ymin", "xmax", "ymax")]
+    try:
+        own = _system(_dict(extent.get("spatialReference")), extent) if all(_is_number(c) for c in corners) else to
+    except Refused:  # a system nobody can work with says nothing
+        return None
+    if own.name == to.name:
+        return None
+    lon, lat = own([corners[0], corners[2]] * 2, [corners[1], corners[1], corners[3], corners[3]])
+    if np.isnan(lon).any():
+        return None
+    return float(lon.min()) - _SLACK, float(lat.min()) - _SLACK, float(lon.max()) + _SLACK, float(lat.max()) + _SLACK
 
 
 @lru_cache(maxsize=8)
@@ -520,16 +545,25 @@ def _placed(geometries: list[Any], shape: _Shape) -> list[tuple[Json, Problem | 
         return [({}, None) for _ in geometries]
     parts = [_parts(g, shape.kind) for g in geometries]
     if shape.to is None:
-        return [({}, p) if isinstance(p, tuple) else (_numbers(p, shape.kept), None) for p in parts]
+        return [({}, p) if isinstance(p, tuple) else _numbers(p, shape.kept) for p in parts]
     flat = [p for part in parts if isinstance(part, list) for line in part for p in line]
     lon, lat = shape.to([p[0] for p in flat], [p[1] for p in flat])
     moved = iter(zip(lon.tolist(), lat.tolist()))
     return [_place(part, moved, shape) for part in parts]
 
 
-def _numbers(parts: list["Ring"], crs: str) -> Json:
+def _numbers(parts: list["Ring"], crs: str) -> tuple[Json, Problem | None]:
     x, y = parts[0][0] if parts else (None, None)
-    return {"source_crs": crs, "source_x": x, "source_y": y}
+    if x is not None and y is not None and not _fits(crs, x, y):
+        return {}, ("crs.range", f"a position cannot be in {crs}: {x}, {y}")
+    return {"source_crs": crs, "source_x": x, "source_y": y}, None
+
+
+def _fits(crs: str, x: float, y: float) -> bool:
+    try:
+        return bool(fits(crs, x, y))
+    except Refused:  # it is kept because nobody can work with it
+        return True
 
 
 def _place(parts: "list[Ring] | Problem", moved: Iterator[tuple[float, float]], shape: _Shape) -> tuple[Json, Problem | None]:
@@ -539,12 +573,18 @@ def _place(parts: "list[Ring] | Problem", moved: Iterator[tuple[float, float]], 
     lines = [[list(p) for p in islice(moved, len(line))] for line in parts]
     if any(math.isnan(p[0]) for line in lines for p in line):
         return {}, ("crs.range", f"a position cannot be in {shape.to.name}: {str(parts[0][0])[:80]}")
+    if shape.within is not None and not all(_inside(p, shape.within) for line in lines for p in line):
+        return {}, ("crs.contradiction", f"in {shape.to.name}, as the page says, it lies outside the extent that the layer states")
     columns: Json = {"geometry": _BUILD[str(shape.kind)](lines) if lines else None}
     if not shape.to.same:
         columns["source_crs"] = shape.to.name
         if shape.kind == "esriGeometryPoint":
             columns |= {"source_x": parts[0][0][0], "source_y": parts[0][0][1]} if lines else {"source_x": None, "source_y": None}
     return columns, None
+
+
+def _inside(position: list[float], bounds: Bounds) -> bool:
+    return bounds[0] <= position[0] <= bounds[2] and bounds[1] <= position[1] <= bounds[3]
 
 
 def _parts(geometry: Any, kind: str) -> "list[Ring] | Problem":

@@ -31,10 +31,11 @@ import pyarrow.parquet as pq
 from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.kinds.base import RowReader, options_of
 from kfm.connectors.rows import Loose
+from kfm.connectors.sanity import Sane
 from kfm.connectors.text import text_blocks
 from kfm.model.dataset import Column
 
-__all__ = ["COLUMNS", "KEY", "About", "Options", "companions", "readers"]
+__all__ = ["COLUMNS", "KEY", "SANITY", "About", "Options", "companions", "readers"]
 
 COLUMNS = (
     Column(name="anchor", type="string", nullable=False),
@@ -52,6 +53,7 @@ COLUMNS = (
     Column(name="url", type="string"),
 )
 KEY = ("anchor",)
+SANITY = (Sane("date", high="+2d"),)
 _LARGEST = 64 << 20  # characters; a book is one or two million
 _SMALL = 100  # words: a document that had fewer may change as it likes
 _FORM, _LOGIN = 200, 1000  # words: a page with a form, or a password field, and fewer is no document
@@ -252,4 +254,8 @@ def companions(job: TransformJob, scratch: Path) -> tuple[str, ...]:
     with pq.ParquetFile(scratch / job.artifact) as table, (scratch / name).open("wb") as out:
         for batch in table.iter_batches(batch_size=4096):
             out.writelines(encode(row) + b"\n" for row in batch.to_pylist())
+        rows = table.metadata.num_rows
+    with (scratch / name).open("rb") as made:  # as whoever takes it line by line will read it
+        if sum(isinstance(msgspec.json.decode(line), dict) for line in made) != rows:
+            raise OSError(f"{name} cannot be read back as it was written")
     return (name,)

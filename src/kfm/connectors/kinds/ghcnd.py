@@ -2,12 +2,13 @@
 
 A record of a station file is a value that is present: a slot of -9999 is padding or a missing day and no record, 0 is a true zero. A line
 that cannot be read is one record and set aside whole; so is a value on a day that does not exist; a line of an element that is not
-registered is one record, dropped. A value that failed a check of NOAA's stays, with `good` false. The layout is that of NOAA's readme.txt.
+registered is one record, dropped, and one of an element that NOAA does not know is set aside. A value that failed a check of NOAA's stays,
+with `good` false; one that passed and cannot be true is set aside. The layout is that of NOAA's readme.txt.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from operator import itemgetter
 from typing import Annotated, Any, NamedTuple
@@ -21,12 +22,13 @@ from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.geometry import Point, Problem
 from kfm.connectors.kinds.base import Ask, NotFetched, RowReader, options_of
 from kfm.connectors.rows import Batch, Loose
+from kfm.connectors.sanity import Sane, limits_for
 from kfm.connectors.tabular import CsvReader
 from kfm.connectors.text import text_blocks, utf8_blocks
 from kfm.connectors.values import ARROW
 from kfm.model.dataset import Column
 
-__all__ = ["COLUMNS", "KEY", "STATION_COLUMNS", "Options", "acquire", "change_token", "columns", "key", "readers"]
+__all__ = ["COLUMNS", "KEY", "STATION_COLUMNS", "Options", "acquire", "change_token", "columns", "key", "readers", "sanity"]
 
 COLUMNS = (
     Column(name="station_id", type="string", nullable=False),
@@ -53,6 +55,28 @@ STATION_COLUMNS = (
     Column(name="wmo_id", type="string"),
     Column(name="geometry", type="geometry"),
 )
+_AIR = ("TMAX", "TMIN", "TAVG", "TOBS", "TAXN", "MDTN", "MDTX")
+_FILLER = (999.9, 9999, 9999.9, 99999)  # nines with the wrong sign, in tenths and in whole units; -9999 is a gap
+_FLAGGED = ("quality_flag", ())
+_VALUES: tuple[Sane, ...] = tuple(  # by element, or by unit; a value that NOAA flagged itself stays
+    Sane("value", low, high, _FILLER, where, _FLAGGED)
+    for low, high, where in (
+        (-95, 65, ("element", _AIR)),
+        (0, 2000, ("element", ("PRCP",))),
+        (0, 3000, ("element", ("SNOW",))),
+        (-100, 110, ("unit", ("Cel",))),  # of soil and water too
+        (0, 50_000, ("unit", ("mm",))),
+        (0, 150, ("unit", ("m/s",))),
+        (0, 360, ("unit", ("deg",))),
+        (0, 100, ("unit", ("%",))),
+        (-10_000, 10_000, ("unit", ("cm",))),
+        (0, 100_000, ("unit", ("km",))),
+        (0, 1440, ("unit", ("min",))),
+        (0, 400, ("unit", ("d",))),
+    )
+)
+_DAYS_OF = Sane("observed_on", "1700-01-01", "+2d")  # the oldest station began in 1763
+_STATIONS = (Sane("elevation", -500, 9000),)
 _MISSING, _WIDTH, _DAYS, _MAX_LINE = -9999, 269, 31, 1 << 20
 AT_ONCE = 50  # station files asked for together
 _SLOT = re.compile(rb" *-?[0-9]+[ -~]{3}")
@@ -74,6 +98,9 @@ _UNITS: tuple[tuple[str, str, bool], ...] = (  # elements, unit, whether the fil
     ("MDWM|WDMV", "km", False),
     ("TSUN", "min", False),
     (r"DA(?:EV|PR|SF|TN|TX|WM)|DWPR", "d", False),
+)
+_KNOWN = re.compile(  # every element of the readme
+    "|".join(names for names, _, _ in _UNITS) + r"|ADPT|ASLP|ASTP|AWBT|FMTM|MDSF|PGTM|RHAV|RHMN|RHMX|TAXN|DASF|W[TV]\d\d"
 )
 # the character of a flag -> its text; a blank says nothing
 _FLAGS = pa.array([chr(c) if 32 < c < 127 else None for c in range(256)], pa.string())
@@ -106,6 +133,13 @@ def columns(job: TransformJob) -> tuple[Column, ...]:
 def key(job: TransformJob) -> tuple[str, ...]:
     """Its key."""
     return ("station_id",) if job.format == "txt" else KEY
+
+
+def sanity(job: TransformJob) -> tuple[Sane, ...]:
+    """What can be true of them; values of station files are judged as they are read, by the same table."""
+    if job.format == "txt":
+        return _STATIONS
+    return (_DAYS_OF,) if job.format == "dly" else (_DAYS_OF, *_VALUES)
 
 
 # -- asking
@@ -298,8 +332,8 @@ class _DlyReader(RowReader):
             return "ghcnd.line", "the line does not begin with a station, a year, a month and an element"
         if line[:11] != self._station.tobytes():
             return "ghcnd.station", f"the line is of another station than {self.source_id}"
-        if self._wanted and line[17:21].decode() not in self._wanted:
-            return "drop:element", "the element is not a registered one"
+        if (problem := _unwanted(line[17:21].decode(), self._wanted)) is not None:
+            return problem
         day = next(d for d in range(1, _DAYS + 1) if not _SLOT.fullmatch(line, 13 + 8 * d, 21 + 8 * d))
         return "ghcnd.value", f"day {day} is not a value and three flags"
 
@@ -309,19 +343,24 @@ class _DlyReader(RowReader):
         first, length, dated = _months(lines[:, 11:17])
         codes, which = np.unique(np.ascontiguousarray(lines[:, 17:21]).view("S4").ravel(), return_inverse=True)
         elements = [c.decode("ascii", "replace") for c in codes.tolist()]
-        wanted = np.array([bool(_ELEMENT.fullmatch(e)) and (not self._wanted or e in self._wanted) for e in elements], np.bool_)
+        wanted = np.array([bool(_ELEMENT.fullmatch(e)) and _unwanted(e, self._wanted) is None for e in elements], np.bool_)
         fine = dated & wanted[which] & self._own(lines)
         planes = np.ascontiguousarray(np.moveaxis(lines[:, 21:].reshape(-1, _DAYS, 8), 2, 0))  # one per character of a slot
         values, whole = _integers(planes[:5])
         fine &= whole.all(axis=1) & (planes[5:] - np.uint8(32) < 95).all(axis=(0, 2))  # flags are printable
         present = (values != _MISSING) & fine[:, None]
         late = present & (np.arange(_DAYS) >= length[:, None])
+        units = [_unit(e) for e in elements]
+        untrue = present & ~late & (planes[6] == ord(" ")) & _untrue(values, which, elements, units)
         aside = [(n, line, self._problem(line)) for n, line in part.odd]
         aside += [(int(part.numbers[i]), part.text(i), self._problem(part.text(i))) for i in np.flatnonzero(~fine).tolist()]
+        aside += [
+            (int(part.numbers[i]), part.text(i), _no_value(elements[which[i]], day + 1, int(values[i, day])))
+            for i, day in np.argwhere(untrue).tolist()
+        ]
         aside += [(int(part.numbers[i]), part.text(i), _no_day(day + 1)) for i, day in np.argwhere(late).tolist()]
-        at = np.flatnonzero(present & ~late)
+        at = np.flatnonzero(present & ~late & ~untrue)
         rows = at // _DAYS
-        units = [_unit(e) for e in elements]
         value = (values / np.array([divisor for _, divisor in units])[which, None]).ravel()[at]
         which = which[rows]
         m, q, s = (planes[i].ravel()[at] for i in (5, 6, 7))
@@ -395,6 +434,43 @@ def _integers(text: Array) -> tuple[Array, Array]:
     return np.where(minus.any(axis=0), -number, number), good
 
 
+def _unwanted(element: str, wanted: frozenset[str]) -> Problem | None:
+    """Why an element is not taken: nobody knows it, or nobody asked for it. One that the registry names is known."""
+    if element in wanted or (not wanted and _KNOWN.fullmatch(element)):
+        return None
+    if not _KNOWN.fullmatch(element):
+        return "ghcnd.element", f"{element} is no element that NOAA's readme lists; register it under `elements` if it is one"
+    return "drop:element", "the element is not a registered one"
+
+
+def _untrue(values: Array, which: Array, elements: list[str], units: list[tuple[str | None, float]]) -> Array:
+    """Which figures cannot be true values of their element."""
+    limits = [_limits(element, unit, by) for element, (unit, by) in zip(elements, units)]
+    low, high = (np.array([ends[n] for ends in limits])[which, None] for n in (0, 1))
+    found: Array = (values < low) | (values > high)
+    for element, (_, _, figures) in enumerate(limits):
+        for figure in figures:
+            found |= (values == figure) & (which == element)[:, None] if (values == figure).any() else False
+    return found
+
+
+@lru_cache(maxsize=512)
+def _limits(element: str, unit: str | None, by: float) -> tuple[int, int, tuple[int, ...]]:
+    """(least, greatest, sentinels) as the figures of the file."""
+    low, high, filler = limits_for(_VALUES, "value", element=element, unit=unit)
+    figures = {round(s * by) for s in filler if isinstance(s, int | float) and float(s * by).is_integer() and abs(s * by) < 10**5}
+    return max(-(10**6), round(max(low, -(10.0**6)) * by)), min(10**6, round(min(high, 10.0**6) * by)), tuple(sorted(figures))
+
+
+def _no_value(element: str, day: int, figure: int) -> Problem:
+    unit, by = _unit(element)
+    low, high, filler = _limits(element, unit, by)
+    if figure in filler:
+        return "value.sentinel", f"{element} of day {day}: {figure} is what stands where there is no value, not a value"
+    shown = f"{low / by:g}..{high / by:g}{f' {unit}' if unit else ''}"
+    return "value.range", f"{element} of day {day}: {figure / by:g} lies outside {shown}"
+
+
 def _no_day(day: int) -> Problem:
     return "ghcnd.day", f"there is a value for day {day}, which the month does not have"
 
@@ -437,8 +513,8 @@ class _DailyCsvReader(RowReader):
         station, day, text = cells["STATION"], cells["DATE"], cells[element]
         attributes = cells.get(f"{element}_ATTRIBUTES")  # measurement, quality and source flag, perhaps a time
         flags = None if attributes is None else [*attributes.split(","), "", ""][:3]
-        if self._wanted and element not in self._wanted:
-            return {"row": None, "problem": ("drop:element", "the element is not a registered one")}
+        if (unwanted := _unwanted(element, self._wanted)) is not None:
+            return {"row": None, "problem": unwanted}
         if not _STATION.fullmatch(station) or not _DATE.fullmatch(day) or not _NUMBER.fullmatch(text) or float(text) == _MISSING:
             reason = f"{element}: {text!r} of station {station!r} on {day!r} is not a value with its place and day"
             return {"row": None, "problem": ("ghcnd.value", reason)}

@@ -14,10 +14,11 @@ from kfm.connectors.geojson import JsonReader
 from kfm.connectors.geometry import Point, Problem
 from kfm.connectors.kinds.base import RowReader, options_of
 from kfm.connectors.rows import Loose, Row
+from kfm.connectors.sanity import Sane
 from kfm.connectors.text import text_blocks
 from kfm.model.dataset import Column
 
-__all__ = ["COLUMNS", "KEY", "Options", "columns", "key", "readers"]
+__all__ = ["COLUMNS", "KEY", "SANITY", "Options", "columns", "key", "readers"]
 
 Service = Literal["dv", "iv", "site", "peak"]
 
@@ -81,8 +82,29 @@ _TABLES: dict[Service, tuple[tuple[Column, ...], tuple[str, ...]]] = {
 }
 COLUMNS, KEY = _TABLES["dv"]
 
+# Figures that stand for "no value" beside -999999, which is read as missing; flows are rounded to three digits, so none of them is one.
+_FILLER = tuple(sign * n for n in (9999, 9999.9, 99999, 99999.9, 999999, 9999999) for sign in (1, -1))
+_FLOW, _STAGE, _HEIGHT = (-1e6, 1e7), (-500, 30_000), (-1700, 30_000)  # ft3/s (the tide turns some rivers), ft of water, ft of land
+SANITY = (
+    Sane("observed_on", "1800-01-01", "+2d"),
+    Sane("observed_at", "1980-01-01", "+1d"),  # before, nothing was sent more often than daily
+    Sane("value", sentinels=_FILLER),
+    Sane("value", *_FLOW, where=("unit", ("ft3/s",))),
+    Sane("value", *_STAGE, where=("unit", ("ft",))),
+    Sane("value", -95, 150, where=("unit", ("Cel",))),
+    Sane("altitude", *_HEIGHT),
+    Sane("altitude_accuracy", 0, 30_000),
+    Sane("peak_on", "1500-01-01", "+2d"),
+    Sane("max_gage_on", "1500-01-01", "+2d"),
+    Sane("peak_flow", *_FLOW, _FILLER),
+    Sane("gage_height", *_STAGE, _FILLER),
+    Sane("max_gage_height", *_STAGE, _FILLER),
+    Sane("highest_since", 1000, 2100),
+)
+
 _UNITS = {"00060": "ft3/s", "00065": "ft"}  # by parameter; others as the document says, in these words
 _UNIT_WORDS = {"cubic feet per second": "ft3/s", "feet": "ft", "degrees Celsius": "Cel", "deg C": "Cel", "inches": "in"}
+_UNITS_KNOWN = {*_UNIT_WORDS.values(), "cubic meters per second", "meters", "centimeters", "millimeters", "liters per second", "deg F"}
 # The documented words that stand where a number should. Dry and ZFl mean no flow, but no number was published: none is made up.
 _WORDS = ("Ssn", "Bkw", "Ice", "Pr", "Rat", "Eqp", "Fld", "Dry", "Dis", "Mnt", "ZFl", "Pmp", "Tst", "Nd", "--", "***")
 _CONDITIONS = {word.lower(): word for word in _WORDS}
@@ -140,6 +162,14 @@ def _reading(text: str, codes: list[str], no_data: float = _NO_DATA) -> tuple[Ro
         "qualifiers": ",".join(codes) or None,
     }
     return row, None
+
+
+def _contradiction(parameter: str, stated: str | None) -> Problem | None:
+    """A document that states another unit than its parameter has: one of them is wrong, and nobody can say which."""
+    due = _UNITS.get(parameter)
+    if due is None or not stated or stated == due:
+        return None
+    return "unit.contradiction", f"parameter {parameter} is in {due}, the document says {stated[:40]!r}"
 
 
 # -- RDB
@@ -231,7 +261,9 @@ class _Rdb(RowReader):
             for name, text in cells.items():
                 if match := _COLUMN.fullmatch(name):
                     row, problem = _reading(text, [c for c in re.split(r"[:\s,]+", cells.get(f"{name}_cd", "")) if c])
-                    yield self._series(cells, *match.groups()) | when | row, fault or problem
+                    stated = self._units.get(match[2], "")  # what stands last in a description is not always a unit
+                    other = _contradiction(match[2], stated if stated in _UNITS_KNOWN else None)
+                    yield self._series(cells, *match.groups()) | when | row, fault or problem or other
 
     def _when(self, cells: dict[str, str]) -> tuple[Row, Problem | None]:
         if self._service == "dv":
@@ -328,13 +360,14 @@ class _WaterMl(RowReader):
         fixed = {"agency": site["agencyCode"], "site_no": site["value"], "parameter_code": parameter}
         fixed |= {"statistic_code": _statistic(series) or "00000", "unit": _UNITS.get(parameter) or _UNIT_WORDS.get(unit or "", unit)}
         no_data = float(variable.get("noDataValue") or _NO_DATA)
+        other = _contradiction(parameter, _UNIT_WORDS.get(unit or "", unit))
         for block in series["values"]:  # one per method, whose number is the one its series has in RDB
             here = fixed | {"ts_id": str(block["method"][0]["methodID"])}
             for when, points in groupby(block["value"], key=itemgetter("dateTime")):
                 time, fault = self._when(when)
                 for point, text, codes in _joined(list(points), no_data):
                     row, problem = _reading(text, codes, no_data) if text is not None else ({}, _AGAIN)
-                    yield partial(_shown, here, point), here | time | row, fault or problem
+                    yield partial(_shown, here, point), here | time | row, fault or problem or other
 
     def _when(self, text: str) -> tuple[Row, Problem | None]:
         if self._service == "iv":

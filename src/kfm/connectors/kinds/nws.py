@@ -17,10 +17,11 @@ from kfm.connectors.geometry import Problem
 from kfm.connectors.kinds.base import Ask, RowReader, near, options_of
 from kfm.connectors.records import Records, Twice, decode_once
 from kfm.connectors.rows import Loose, Row
+from kfm.connectors.sanity import Sane
 from kfm.connectors.values import moment
 from kfm.model.dataset import Column
 
-__all__ = ["Options", "acquire", "columns", "key", "readers"]
+__all__ = ["SANITY", "Options", "acquire", "columns", "key", "readers"]
 
 _COUNTIES = "counties"  # source id of the county outlines
 _GEOMETRY = "@geometry"  # what no property is called
@@ -98,6 +99,33 @@ _TABLES: dict[str, tuple[tuple[Column, ...], tuple[str, ...]]] = {
 
 
 REVISION = "sent"  # of an alert
+_REJECTED = ("X", "Q", "B")  # what upstream's own checks failed or question: such a value stays with its mark
+_PLAUSIBLE = {  # measures in the units of `_MEASURES`, beyond every record
+    "temperature": (-95, 65),
+    "dewpoint": (-110, 50),
+    "wind_direction": (0, 360),
+    "wind_speed": (0, 150),
+    "wind_gust": (0, 150),
+    "barometric_pressure": (30_000, 115_000),
+    "sea_level_pressure": (80_000, 115_000),
+    "visibility": (0, 500_000),
+    "relative_humidity": (0, 110),  # upstream works it out from temperatures, and rounds
+    "max_temperature_last_24_hours": (-95, 65),
+    "min_temperature_last_24_hours": (-95, 65),
+    "precipitation_last_hour": (0, 500),
+    "precipitation_last_3_hours": (0, 1000),
+    "precipitation_last_6_hours": (0, 1500),
+    "wind_chill": (-130, 65),
+    "heat_index": (-95, 110),
+}
+SANITY = (
+    Sane("sent", "1990-01-01", "+1d"),
+    Sane("effective", "1990-01-01", "+90d"),
+    *(Sane(name, "1990-01-01", "+400d") for name in ("onset", "expires", "ends")),  # they speak of what is to come
+    Sane("observed_at", "1990-01-01", "+1d"),
+    Sane("elevation", -500, 9000),
+    *(Sane(name, low, high, flagged=(f"{name}_quality", _REJECTED)) for name, (low, high) in _PLAUSIBLE.items()),
+)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

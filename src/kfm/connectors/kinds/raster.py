@@ -29,13 +29,15 @@ from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.windows import Window
 
 from kfm.connectors.base import InputFile, Refused, TransformJob
-from kfm.connectors.crs import to_wgs84
+from kfm.connectors.crs import fits, to_wgs84
+from kfm.connectors.geometry import Problem
 from kfm.connectors.kinds.base import RowReader, options_of
 from kfm.connectors.raster_sniff import BLOCK_BYTES, MAX_SAMPLES, Sniffed, damaged, sniff, too_large
 from kfm.connectors.rows import Loose, Row
+from kfm.connectors.sanity import Sane
 from kfm.model.dataset import Column
 
-__all__ = ["COLUMNS", "KEY", "Options", "companions", "readers"]
+__all__ = ["COLUMNS", "KEY", "SANITY", "Options", "companions", "readers"]
 
 COLUMNS = (
     Column(name="asset", type="string", nullable=False),  # file name of the GeoTIFF
@@ -64,6 +66,15 @@ COLUMNS = (
     Column(name="geometry", type="geometry"),  # null where the outline leaves the Earth or goes round a pole
 )
 KEY = ("asset",)
+# Pixels that a file declares as missing are not counted, so one of these as its least or greatest is a value nobody declared.
+_FILLER = (-9999, -99999, -999999, -32768, 9999, 99999, 999999, 1e20, 9.969209968386869e36, -3.4028234663852886e38, 3.4028234663852886e38)
+_KELVIN = ("variable", ("TMP", "DPT", "TMAX", "TMIN"))
+SANITY = (
+    Sane("reference_time", "1800-01-01", "+1d"),
+    Sane("valid_time", "1800-01-01", "2500-01-01"),
+    *(Sane(name, sentinels=_FILLER) for name in ("min", "max")),
+    *(Sane(name, 100, 400, where=_KELVIN) for name in ("min", "max")),
+)
 
 _MOST = 64  # layers made when none are chosen
 _TILE = 512
@@ -158,8 +169,8 @@ class RasterReader(RowReader):
                 made = [row for address, some in groupby(named, lambda n: n[0].address) for row in self._made(found, address, list(some))]
             except RasterioError as error:
                 damaged(self.source_id, str(error.__cause__ or error)[:200])
-        for layer, row in zip(layers, made, strict=True):
-            yield Loose(layer.number, partial(str, layer), row)
+        for layer, (row, problem) in zip(layers, made, strict=True):
+            yield Loose(layer.number, partial(str, layer), None if problem else row, problem, row)
 
     def _layers(self, found: Sniffed) -> list[Layer]:
         list_of = {"GRIB": _grib_layers, "netCDF": _netcdf_layers, "GTiff": _tiff_layers}[found.driver]
@@ -188,9 +199,10 @@ class RasterReader(RowReader):
             layers=len(layers),
         )
 
-    def _made(self, found: Sniffed, address: str, named: list[tuple[Layer, str]]) -> Iterator[Row]:
+    def _made(self, found: Sniffed, address: str, named: list[tuple[Layer, str]]) -> Iterator[tuple[Row, Problem | None]]:
         with _open(address, found.driver) as src:
             crs = self._crs(src)
+            problem = _misplaced(src, crs)
             outline = _outline(src, crs)
             grid = {
                 "width": src.width,
@@ -202,10 +214,10 @@ class RasterReader(RowReader):
                 "geometry": outline,
             }
             for layer, name in named:
-                if outline is None:
+                if outline is None and problem is None:
                     self.warnings.add(f"{name} has no footprint: its outline leaves the Earth, or goes round a pole.")
                 _check_size(src, layer, self.source_id)
-                yield grid | self._row(src, layer, crs, name)
+                yield grid | self._row(src, layer, crs, name), problem
 
     def _row(self, src: Any, layer: Layer, crs: Any, name: str) -> Row:
         bands = _write(src, layer, crs, name)
@@ -395,8 +407,7 @@ def _write(src: Any, layer: Layer, crs: Any, name: str) -> list[Row]:
         dst.colorinterp = [src.colorinterp[p] for p in places]
         if dst.colorinterp[0] == ColorInterp.palette:
             dst.write_colormap(1, src.colormap(layer.indexes[0]))
-        for row, column in product(range(0, src.height, _TILE), range(0, src.width, _TILE)):
-            window = Window(column, row, min(_TILE, src.width - column), min(_TILE, src.height - row))
+        for window in _windows(src):
             data = src.read(layer.indexes, window=window)
             mask = src.read_masks(1, window=window) if masked else None
             for tally, band in zip(tallies, data, strict=True):
@@ -405,7 +416,32 @@ def _write(src: Any, layer: Layer, crs: Any, name: str) -> list[Row]:
             if mask is not None:
                 dst.write_mask(mask, window=window)
     _optimise(name, smooth=kind.startswith("float"))
-    return [tally.row() for tally in tallies]
+    found = [tally.row() for tally in tallies]
+    _read_back(name, found, masked=masked)
+    return found
+
+
+def _windows(src: Any) -> Iterator[Window]:
+    for row, column in product(range(0, src.height, _TILE), range(0, src.width, _TILE)):
+        yield Window(column, row, min(_TILE, src.width - column), min(_TILE, src.height - row))
+
+
+def _read_back(name: str, written: list[Row], *, masked: bool) -> None:
+    """Read the finished GeoTIFF as a reader would; what it holds must be what was written."""
+    with _open(name, "GTiff") as made:
+        tallies = [_Tally(made, i) for i in made.indexes]
+        for window in _windows(made):
+            mask = made.read_masks(1, window=window) if masked else None
+            for tally, band in zip(tallies, made.read(window=window), strict=True):
+                tally.add(band, mask)
+    for tally, row in zip(tallies, written, strict=True):
+        if any(tally.row().get(k) != row.get(k) for k in ("valid_pixels", "min", "max")):
+            raise Refused(
+                "raster.unreadable",
+                f"Band {row['band']} of {name} cannot be read back as it was written.",
+                expected="the pixels that were written, as GDAL reads them",
+                remedy="Nothing is published from it. Check the disk and the memory, then run again; report it if it stays so.",
+            )
 
 
 def _optimise(name: str, *, smooth: bool) -> None:
@@ -474,6 +510,25 @@ def _degrees(crs: Any, x: Any, y: Any) -> tuple[Any, Any]:
     if base is not None and base.datum is not None and re.match(r"unnamed|unknown", base.datum.name, re.IGNORECASE):
         return (x, y) if system.is_geographic else Transformer.from_crs(system, base, always_xy=True).transform(x, y)
     return to_wgs84(text, (float(x.min()), float(y.min()), float(x.max()), float(y.max())))(x, y)
+
+
+def _misplaced(src: Any, crs: Any) -> Problem | None:
+    """Pixels that count in other units than their reference system does: degrees on a map of metres, or metres on the globe."""
+    system, (left, bottom, right, top) = CRS.from_user_input(_crs_text(crs)), src.bounds
+    if system.is_geographic:
+        wide, high = (abs(right - left) / src.width, abs(top - bottom) / src.height)  # half a pixel may lie beyond the pole
+        fine = (
+            max(map(abs, (left, right))) <= 540 + wide and max(map(abs, (bottom, top))) <= 90 + high and abs(right - left) <= 360 + 2 * wide
+        )
+    else:
+        fine = not system.is_projected or not bool((~fits(_crs_text(crs), np.array([left, right]), np.array([bottom, top]))).all())
+    if fine:
+        return None
+    shown = f"{left:g}..{right:g}, {bottom:g}..{top:g}"
+    return (
+        "crs.range",
+        f"its pixels lie at {shown}, which cannot be the {'degrees' if system.is_geographic else 'lengths'} of its reference system",
+    )
 
 
 def _outline(src: Any, crs: Any) -> Any:

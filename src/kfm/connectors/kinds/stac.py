@@ -17,11 +17,12 @@ from kfm.connectors.geometry import Geometry, Problem, encode
 from kfm.connectors.kinds.base import Ask, RowReader, near, options_of
 from kfm.connectors.records import Twice, decode_once, refuse_depth, twice_around
 from kfm.connectors.rows import Loose, Row
+from kfm.connectors.sanity import Sane
 from kfm.connectors.text import utf8_blocks
 from kfm.connectors.values import moment
 from kfm.model.dataset import Column
 
-__all__ = ["COLUMNS", "KEY", "Options", "acquire", "readers"]
+__all__ = ["COLUMNS", "KEY", "SANITY", "Options", "acquire", "readers"]
 
 COLUMNS = (
     Column(name="item_id", type="string", nullable=False),
@@ -45,6 +46,12 @@ COLUMNS = (
 )
 KEY = ("collection", "item_id")
 REVISION = "updated"
+SANITY = (
+    *(Sane(name, "1500-01-01", "2500-01-01") for name in ("datetime", "start_datetime", "end_datetime")),  # old maps, climate to come
+    *(Sane(name, "1990-01-01", "+1d") for name in ("created", "updated")),
+    Sane("gsd", 0, 1e7),
+    Sane("cloud_cover", 0, 100),
+)
 
 _WHOLE = 64 << 20  # a larger document is not decoded
 _VERSION = re.compile(r"1\.[01]\.\d+")
@@ -343,6 +350,8 @@ def _wrong_times(properties: Row) -> Problem | None:
     for name in _TIMES:
         try:
             if (value := properties.get(name)) is not None:
+                if not isinstance(value, str):  # a number has a unit that nobody states
+                    raise ValueError(f"expected a time as text, got {str(value)[:80]}")
                 times[name] = moment(value)
         except (ValueError, TypeError) as error:
             return "stac.datetime", f"{name}: {error}"

@@ -14,9 +14,10 @@ from kfm.connectors.geojson import GeoJsonReader
 from kfm.connectors.kinds.base import Ask, near, options_of
 from kfm.connectors.records import Records
 from kfm.connectors.rows import Batch, Loose, Row, batch_of
+from kfm.connectors.sanity import Sane
 from kfm.model.dataset import Column
 
-__all__ = ["COLUMNS", "KEY", "Options", "acquire", "columns", "key", "readers"]
+__all__ = ["COLUMNS", "KEY", "SANITY", "Options", "acquire", "columns", "key", "readers"]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,6 +31,7 @@ _DAILY, _CONTINUOUS, _SITES = ("daily", "latest-daily"), ("continuous", "latest-
 _WINDOWED = ("daily", "continuous")  # collections a time range can be asked of; of others the whole is taken and compared
 _PAGE_BYTES = 64 << 20
 _UNITS = {"ft^3/s": "ft3/s", "degC": "Cel"}
+_PARAMETERS = {"00060": "ft3/s", "00065": "ft", "00010": "Cel"}  # whose unit is part of what they are
 _TEXTS = ("monitoring_location_id", "time_series_id", "parameter_code", "statistic_id")
 _OBSERVED = {*_TEXTS, "id", "time", "value", "unit_of_measure", "approval_status", "qualifier", "last_modified"}
 
@@ -67,6 +69,19 @@ _PLACES = (
 
 
 REVISION = "last_modified"
+_FILLER = tuple(sign * n for n in (9999, 9999.9, 99999, 99999.9, 999999, 9999999) for sign in (1, -1))  # where there is no value
+SANITY = (
+    Sane("observed_on", "1800-01-01", "+2d"),
+    Sane("observed_at", "1980-01-01", "+1d"),  # before, nothing was sent more often than daily
+    Sane("last_modified", "1990-01-01", "+1d"),
+    Sane("value", sentinels=_FILLER),
+    Sane("value", -1e6, 1e7, where=("unit", ("ft3/s",))),  # the tide turns some rivers
+    Sane("value", -500, 30_000, where=("unit", ("ft",))),
+    Sane("value", -95, 150, where=("unit", ("Cel",))),
+    Sane("drainage_area", 0, 5e6),
+    Sane("contributing_drainage_area", 0, 5e6),
+    Sane("altitude", -1700, 30_000),
+)
 
 
 def columns(job: TransformJob) -> tuple[Column, ...]:
@@ -254,7 +269,12 @@ class _Page(GeoJsonReader):
             return Loose(line, raw, None, ("ogc.property", f"the feature has no property {sorted(absent)[0]!r}"))
         if more := sorted(set(properties) - _OBSERVED):
             self.warnings.add(f"The features of {self.source_id} also have the properties {', '.join(more)}; they are left out.")
-        return Loose(line, raw, _observation(properties, self._time) | place)
+        row = _observation(properties, self._time) | place
+        due = _PARAMETERS.get(str(row["parameter_code"]))
+        if due is not None and row["unit"] is not None and row["unit"] != due:
+            reason = f"parameter {row['parameter_code']} is in {due}, the feature says {str(row['unit'])[:40]!r}"
+            return Loose(line, raw, None, ("unit.contradiction", reason), row)
+        return Loose(line, raw, row)
 
 
 def _observation(properties: Row, time: str) -> Row:

@@ -11,10 +11,11 @@ from kfm.connectors.geometry import Point
 from kfm.connectors.kinds.base import RowReader, options_of
 from kfm.connectors.records import Records
 from kfm.connectors.rows import Loose, Row
+from kfm.connectors.sanity import Sane
 from kfm.connectors.tabular import CsvReader
 from kfm.model.dataset import Column
 
-__all__ = ["COLUMNS", "KEY", "TOMBSTONES", "Options", "readers"]
+__all__ = ["COLUMNS", "KEY", "SANITY", "TOMBSTONES", "Options", "readers"]
 
 COLUMNS = (
     Column(name="event_id", type="string"),
@@ -39,6 +40,13 @@ COLUMNS = (
     Column(name="geometry", type="geometry"),
 )
 KEY = ("event_id",)
+SANITY = (
+    Sane("occurred_at", "1500-01-01", "+1d", seconds="updated_at"),  # the catalogue goes back to 1568
+    Sane("updated_at", "1990-01-01", "+1d"),  # when a record was written; before, there was no catalogue to write it into
+    Sane("magnitude", -5, 10),
+    Sane("depth_km", -100, 1000, (999, 999.9)),
+    Sane("felt", 0, 1e8),
+)
 # An event lives on under another id when another network becomes preferred, and a deleted one simply leaves the feed: see `merge`.
 TOMBSTONES = {"aliases": "ids", "state": "state", "into": "merged_into", "time": "occurred_at", "revision": "updated_at"}
 
