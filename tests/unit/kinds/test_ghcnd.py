@@ -396,6 +396,20 @@ def test_the_list_says_which_stations_are_asked_for(upstream, options, expected)
     assert upstream.asked == [TREE + "ghcnd-stations.txt", *(f"{TREE}all/{s}.dly" for s in expected)]
 
 
+@pytest.mark.parametrize("at", [45, 39, 20], ids=["inside a name", "before its state", "inside a latitude"])
+def test_a_list_that_ends_inside_a_station_was_cut(tmp_path, upstream, at):
+    cut = f"{IOLA}\n{WICHITA}\n{COLLEGEPORT[:at]}"
+    with pytest.raises(CaptureRefused, match=f"cut off.*line 3.*{at} characters wide, not 85"):
+        made(tmp_path, cut, "txt", prefix="US")
+    upstream.files["ghcnd-stations.txt"] = cut
+    with pytest.raises(Refused, match="cut off"):
+        ghcnd.acquire(upstream.ask(state="KS"))
+
+
+def test_a_list_that_was_saved_without_blanks_may_end_in_a_short_line(tmp_path):
+    assert len(made(tmp_path, "\n".join(line.rstrip() for line in (COLLEGEPORT, WICHITA, IOLA)), "txt", prefix="US")[0]) == 3
+
+
 @pytest.mark.parametrize(
     ("options", "word"),
     [

@@ -77,7 +77,7 @@ _VALUES: tuple[Sane, ...] = tuple(  # by element, or by unit; a value that NOAA 
 )
 _DAYS_OF = Sane("observed_on", "1700-01-01", "+2d")  # the oldest station began in 1763
 _STATIONS = (Sane("elevation", -500, 9000),)
-_MISSING, _WIDTH, _DAYS, _MAX_LINE = -9999, 269, 31, 1 << 20
+_MISSING, _WIDTH, _STATION_WIDTH, _DAYS, _MAX_LINE = -9999, 269, 85, 31, 1 << 20
 AT_ONCE = 50  # station files asked for together
 _SLOT = re.compile(rb" *-?[0-9]+[ -~]{3}")
 _HEAD = re.compile(rb"[A-Z0-9_-]{11}(?!0000)[0-9]{4}(?:0[1-9]|1[0-2])[A-Z0-9]{4}")
@@ -196,7 +196,14 @@ def _absent(ask: Ask, error: NotFetched, options: Options) -> None:
 def _chosen(listed: InputFile, options: Options) -> list[str]:
     if not (options.stations or options.state or options.prefix):
         _refuse_choice("names no station, no state and no prefix", "one of them: the whole world is 100,000 files")
-    found = [str(r.row["station_id"]) for r in _StationReader(listed, options, None).rows() if r.row is not None]
+    found = []
+    for record in _StationReader(listed, options, None).rows():
+        if record.row is not None:
+            found.append(str(record.row["station_id"]))
+        elif record.problem is not None and record.problem[0] == "ghcnd.width":
+            raise Refused.cut(
+                listed.source_id, f"it ends without a line break inside line {record.line}: {record.problem[1]}", line=record.line
+            )
     unlisted = [s for s in options.stations if s not in set(found)]
     if unlisted or not found:
         _refuse_choice(f"asks for {', '.join(unlisted[:5]) or 'stations'} not in the list", "stations of ghcnd-stations.txt")
@@ -541,14 +548,23 @@ class _StationReader(RowReader):
 
     def rows(self) -> Iterator[Loose]:
         """A record per line."""
-        held, number = "", 0
-        for block in chain(text_blocks(self._source, "txt", self._encoding, self.warnings), ("\n",)):
+        held, number, widths = "", 0, set[int]()
+        for block in text_blocks(self._source, "txt", self._encoding, self.warnings):
             *lines, held = (held + block).split("\n")
             _refuse_endless(len(held), self.source_id)
             for line in lines:
                 number += 1
                 if line.strip():
+                    widths.add(len(line.rstrip("\r")))
                     yield self._station(number, line.rstrip("\r"))
+        if held.strip():
+            yield self._last(number + 1, held.rstrip("\r"), widths or {_STATION_WIDTH})
+
+    def _last(self, number: int, line: str, widths: set[int]) -> Loose:
+        """A line without an end: where all others are of one width, a narrower one was cut, and with it a name or a state."""
+        if len(widths) == 1 and len(line) < (width := min(widths)):
+            return Loose(number, partial(str, line), None, ("ghcnd.width", f"the line is {len(line)} characters wide, not {width}"))
+        return self._station(number, line)
 
     def _station(self, number: int, line: str) -> Loose:
         latitude, longitude, elevation = (line[a:b].strip() for a, b in ((12, 20), (21, 30), (31, 37)))
