@@ -106,8 +106,8 @@ class Stand:
         (self.ws / "data" / "registry" / f"{name}.yml").write_text(json.dumps(entry))
         self._outside = self._look_outside()
 
-    def run(self, name: str) -> dict[str, Any]:
-        said = self("run", name, "--json")
+    def run(self, name: str, *words: str) -> dict[str, Any]:
+        said = self("run", name, "--json", *words)
         outcome: dict[str, Any] = said.json["runs"][-1]
         assert said.code == outcome["exit_code"]
         assert self._look_outside() == self._outside, "something was written where nothing may be"
