@@ -35,6 +35,7 @@ class Asked:
     answers: dict[str, tuple[str, Fetched]] = field(default_factory=dict)  # source id -> address, answer
     bodies: dict[str, str] = field(default_factory=dict)  # source id -> what was posted
     token: str | None = None
+    stamp: str = ""  # when upstream says its release was made
     unchanged: bool = False
     refused: CaptureRefused | None = None  # what came cannot be taken; it is kept all the same
     ending: Ending | None = None  # how the files end
@@ -85,6 +86,7 @@ def ask_upstream(world: World, target: Target, log: RunLog, scratch: Path, known
         raise
     else:
         found.token, found.unchanged = result.token, result.unchanged
+        found.stamp = "" if result.stamp is UNSET else result.stamp
     return found
 
 

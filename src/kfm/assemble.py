@@ -9,7 +9,7 @@ import msgspec
 from kfm import canonical
 from kfm.catalog.base import prov_path
 from kfm.channel import version_kept_out, withdrawn_by, withdrawn_parts
-from kfm.claim import keep_head_key
+from kfm.claim import is_older, keep_head_key, official_stamp, older_told
 from kfm.clock import rfc3339
 from kfm.closing import end_parts, follow_up
 from kfm.connectors.base import TransformResult
@@ -17,7 +17,7 @@ from kfm.errors import Fenced, IntegrityError, KfmError
 from kfm.judge import attested, catalog_reasons, described_candidate, evidence_of, judge
 from kfm.model import ids
 from kfm.model.change import change_told
-from kfm.model.ledger import Generation, LedgerRow, Token
+from kfm.model.ledger import Generation, LedgerRow, Token, stamp_of
 from kfm.model.staged import is_assembly
 from kfm.model.version import is_record
 from kfm.policy.base import Decision
@@ -52,6 +52,9 @@ def propose(work: "Update", wal: Wal, tables: Tables, head: Generation) -> "Step
     """The tables as a judged candidate with all its evidence, PROPOSED or REJECTED."""
     world, pin = work.world, wal.payload("pin")
     candidate = _candidate(work, wal, tables, pin)
+    said, official = stamp_of(wal.run.source_metadata), world.store.read(lambda tx: official_stamp(tx, wal.run.dataset_id, head.version_id))
+    if is_older(said, official) and not is_assembly(wal.run) and work.target.again is None:
+        candidate["older"] = [said, official]
     change = measured(world, work.target, tables, pin["base_version"])
     if change is not None:
         candidate["change"] = msgspec.to_builtins(change)
@@ -374,6 +377,8 @@ def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list
             tx.leases.release(*wal.tokens)
             return row, ""
         again = _nothing_new(tx, world, head, wal.run, candidate, asked=bool(reasons or waits))
+        if again is None and "older" in candidate:
+            again = older_told(*candidate["older"]), False
         if again is not None and not wal.run.forced:
             row = tx.runs.move(wal.run.run_id, "CLAIMED", state="NOOP", reason=again[0], ended_at=now, **facts)
             if again[1] and work.captured is not None:

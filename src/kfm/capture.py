@@ -104,6 +104,8 @@ def _asked(world: World, target: Target, log: RunLog, scratch: Path, key: HeadKe
         _source(name, url, token, answer) | ({"body": asked.bodies[name]} if name in asked.bodies else {})
         for name, (url, answer) in asked.answers.items()
     )
+    if asked.stamp:
+        sources = ({**sources[0], "stamp": asked.stamp}, *sources[1:]) if sources else ()
     if asked.refused is not None:  # in the ledger before the bytes are kept: a run that is resumed must end with it, too
         sources = ({**sources[0], "refused": msgspec.to_builtins(asked.refused.refusal)}, *sources[1:])
     files = {f"{name}.{target.entry.source.format}": path for name, path in asked.files.items()}

@@ -11,7 +11,7 @@ from kfm.channel import EMPTY, content_key, kept_out
 from kfm.clock import rfc3339
 from kfm.errors import Denied, KfmError, StepFailed
 from kfm.model import ids
-from kfm.model.ledger import Generation, HeadKey, LedgerRow, NoopRow, Token
+from kfm.model.ledger import Generation, HeadKey, LedgerRow, NoopRow, Token, stamp_of
 from kfm.model.plan import Plan, plan_hash
 from kfm.model.staged import is_assembly
 from kfm.moments import check_clock
@@ -28,9 +28,12 @@ __all__ = [
     "denied_before",
     "failed_row",
     "is_noop",
+    "is_older",
     "keep_head_key",
     "keep_plan",
     "new_row",
+    "official_stamp",
+    "older_told",
 ]
 
 
@@ -115,6 +118,12 @@ def is_noop(
     if out is not None:
         word = "withdrawn" if out[0] == "suppressed" else "rolled back"
         return f"this content was {word} by generation {out[1]}", f"generation {out[1]}", 0
+    said, official = (
+        (captured.sources[0].get("stamp", "") if captured.sources else ""),
+        official_stamp(tx, target.dataset_id, head.version_id),
+    )
+    if is_older(said, official) and target.again is None and not target.staged:
+        return older_told(said, official), f"generation {head.generation}", 0
     same = [r for r in mine if r.state == "PROPOSED" and (r.input_hash, r.spec_hash) == (captured.input_hash, target.spec_hash)]
     waiting = next((r for r in same if r.pinned == head.generation), None)
     if waiting is not None:
@@ -133,6 +142,25 @@ def is_noop(
         mine[:] = [r for r in mine if r not in kept and not is_assembly(r)]
         return "already staged", f"run {kept[-1].run_id}", 0
     return None
+
+
+def official_stamp(tx: Any, dataset_id: str, version_id: str | None) -> str:
+    """When upstream said that an official version was made; empty: it did not say."""
+    if version_id is None:
+        return ""
+    row = tx.runs.maker_of(dataset_id, version_id)
+    if row is None:  # a withdrawal left it: what was withdrawn from says it
+        row = next((r for r in tx.runs.recent(dataset_id, 20) if r.state == "COMMITTED"), None)
+    return stamp_of(row.source_metadata) if row is not None else ""
+
+
+def is_older(said: str, official: str) -> bool:
+    """Whether an answer is older than what is official, by upstream's own word; where it says nothing, it is what upstream says now."""
+    return bool(said and official) and said < official
+
+
+def older_told(said: str, official: str) -> str:
+    return f"upstream's answer is of {said}, older than the official one of {official}: not taken; --force --reason … proposes it"
 
 
 def denied_before(tx: Any, target: Target, input_hash: str, head: Generation) -> LedgerRow | None:

@@ -1,6 +1,5 @@
 """The end of a file is evidence: a text of lines whose last one lacks its line break may have been cut off."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,12 +42,7 @@ class Ending:
         if self._ended_before(source_id) is not True:
             self.open.add(source_id)
             return _warned(answer, "It does not end with a line break; if it was cut off, its last record is wrong.")
-        second = path.with_name(f"{path.name}.again")
-        try:
-            newer = again(second)
-            os.replace(second, path)
-        finally:
-            second.unlink(missing_ok=True)
+        newer = again(path)
         if not ends_open(path):
             return _warned(newer, "The first answer ended inside its last line; it was read again, and this one is whole.")
         self.open.add(source_id)

@@ -70,6 +70,7 @@ def evidence_of(
         bbox=tuple(candidate["bbox"]) if candidate["bbox"] else None,
         interval=tuple(candidate["interval"]) if candidate["interval"] else None,
         before=facts,
+        older=tuple(candidate.get("older", ())),
         change=msgspec.convert(candidate["change"], Measured) if "change" in candidate else None,
         obligations=labels.obligations(family),
         other_release=tuple(p for p, a in candidate["artifacts"].items() if entry is not None and a.get("release") != release_mark(entry)),

@@ -12,7 +12,7 @@ from kfm.connectors.base import TransformResult
 from kfm.errors import Denied, IntegrityError
 from kfm.model.receipt import Receipt
 from kfm.records import read_facts
-from kfm.release import govern_job, merge_tables, open_table, records_of_version, suppress_rules
+from kfm.release import govern_job, merge_tables, open_table, records_of_version, says_newer, suppress_rules
 from kfm.runfiles import read_run_file
 from kfm.update import known_columns, transform_job
 from kfm.world import Target, World
@@ -89,5 +89,6 @@ def _merged(
     if target.artifact not in kept:
         return part, result
     table = open_table(world, target.dataset_id, kept[target.artifact], room(scratch, "base"))
-    merged = merge_tables(world, target, (table, ""), (part, ""), result, room(scratch, "merged"))
+    newer = says_newer(world, target.dataset_id, str(record["sources"][0].get("stamp", "")), record["base_version"])
+    merged = merge_tables(world, target, (table, ""), (part, ""), result, room(scratch, "merged"), newer=newer)
     return scratch / "merged" / target.artifact, merged

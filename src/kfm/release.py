@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from kfm import canonical
+from kfm.claim import is_older, official_stamp
 from kfm.commitments import SEALED
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
 from kfm.errors import Denied, IntegrityError, KfmError, StepFailed
@@ -17,6 +18,7 @@ from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry, change_limits
 from kfm.model.kinds import KINDS
 from kfm.model.labels import obligations, release_steps
+from kfm.model.ledger import stamp_of
 from kfm.quarantine import check_added
 from kfm.records import read_facts
 from kfm.world import Target, World
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Tables", "base_table", "candidate_of", "candidate_path", "govern_job", "measured", "merge_tables", "open_table", "precise_path", "records_of_version", "release",
-    "release_mark", "rule_path", "staged_tables", "store_table", "suppress_rules", "tables_of",
+    "release_mark", "rule_path", "says_newer", "staged_tables", "store_table", "suppress_rules", "tables_of",
 ]  # fmt: skip
 
 Stored = dict[str, dict[str, Any]]  # artifact path -> {digest, size, rows, from}
@@ -317,9 +319,17 @@ def _upserted(
     work: "Update", own: Mapping[str, Any], kept: Mapping[str, Any], result: TransformResult, scratch: Path
 ) -> tuple[dict[str, Any], TransformResult]:
     world, target = work.world, work.target
+    base_version = work.wal.payload("pin")["base_version"] if work.wal is not None else None
     base, part = (open_table(world, target.dataset_id, s, room(scratch, n)) for s, n in ((kept, "base"), (own, "part")))
     merged = merge_tables(
-        world, target, (base, kept["digest"]), (part, own["digest"]), result, room(scratch, "merged"), add=bool(work.partial)
+        world,
+        target,
+        (base, kept["digest"]),
+        (part, own["digest"]),
+        result,
+        room(scratch, "merged"),
+        add=bool(work.partial),
+        newer=says_newer(world, target.dataset_id, stamp_of(work.wal.run.source_metadata), base_version) if work.wal is not None else False,
     )
     if work.partial:
         check_added(target, kept["rows"], result.rows, merged)
@@ -327,8 +337,22 @@ def _upserted(
     return store_table(world, work, target.dataset_id, table, seal=work.private, scratch=scratch, rows=merged.rows), merged
 
 
+def says_newer(world: World, dataset_id: str, said: str, base: str | None) -> bool:
+    """Whether upstream says that an answer is newer than the one a version was made of."""
+    official: str = world.store.read(lambda tx: official_stamp(tx, dataset_id, base)) if said else ""
+    return is_older(official, said)
+
+
 def merge_tables(
-    world: World, target: Target, base: tuple[Path, str], part: tuple[Path, str], result: TransformResult, into: Path, *, add: bool = False
+    world: World,
+    target: Target,
+    base: tuple[Path, str],
+    part: tuple[Path, str],
+    result: TransformResult,
+    into: Path,
+    *,
+    add: bool = False,
+    newer: bool = False,
 ) -> TransformResult:
     """Rows of the base whose key the part does not have, then the rows of the part; the books speak of the part.
 
@@ -339,7 +363,9 @@ def merge_tables(
         kind="merge",
         dataset_id=target.dataset_id,
         source_kind=target.entry.source.kind,
-        span=result.span,
+        answered=None if result.answered is UNSET else result.answered,
+        newer=newer,
+        captured_at=target.captured_at or None,
         incomplete=result.books.quarantined > 0,
         format=target.entry.source.format,
         inputs=(

@@ -21,7 +21,7 @@ from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, Tran
 from kfm.errors import Denied, Fenced, IntegrityError, KfmError, Quarantined, StepFailed, StoreUnavailable, UsageError
 from kfm.model import ids
 from kfm.model.dataset import Column
-from kfm.model.ledger import LedgerRow, Token
+from kfm.model.ledger import LedgerRow, Token, with_stamp
 from kfm.model.plan import Plan, SourceRef, Step
 from kfm.quarantine import is_lifted, keep_capture, keep_rows
 from kfm.raw import capture_files, parse_checksums, render_raw
@@ -292,7 +292,7 @@ class Update:
     def _stage(self, wal: Wal, result: TransformResult) -> None:
         """The part is durable, the run STAGED, its job done, the lease free: one transaction."""
         changes = {"state": "STAGED", "ended_at": rfc3339(self.world.clock.now()), "latency_ms": self.elapsed_ms()}
-        changes |= _part_fields(wal.payload("transform"))
+        changes |= _part_fields(wal.payload("transform"), wal.run)
 
         def stage(tx: Any) -> LedgerRow:
             row: LedgerRow = tx.runs.move(wal.run.run_id, "CLAIMED", **changes)
@@ -399,8 +399,9 @@ class Update:
         wal.done("EXECUTE", "transform", payload)
         if target.staged:
             return result
-        wal.commit(lambda tx: tx.runs.move(wal.run.run_id, "CLAIMED", **_part_fields(payload)))
-        wal.run = msgspec.structs.replace(wal.run, **_part_fields(payload))
+        fields = _part_fields(payload, wal.run)
+        wal.commit(lambda tx: tx.runs.move(wal.run.run_id, "CLAIMED", **fields))
+        wal.run = msgspec.structs.replace(wal.run, **fields)
         yield "part DONE"
         return result
 
@@ -430,7 +431,9 @@ class Update:
                 expected=f"{result.rows} rows, {result.content_id}",
                 remedy="Connector code may change rows, not the file or what is said of it; correct it.",
             )
-        return msgspec.structs.replace(found, books=result.books, quarantine=result.quarantine, warnings=result.warnings, span=result.span)
+        return msgspec.structs.replace(
+            found, books=result.books, quarantine=result.quarantine, warnings=result.warnings, answered=result.answered, stamp=result.stamp
+        )
 
     def _progress(self, event: dict[str, Any]) -> None:
         if event.get("op") == "log" and event.get("event") != "child.start" and not self.private:
@@ -658,6 +661,12 @@ def _written(world: World, path: str, got: str, expected: str | None = None) -> 
         )
 
 
-def _part_fields(payload: dict[str, Any]) -> dict[str, Any]:
-    books = payload["books"]
-    return {"part": payload["part"], "rows_read": books["read"], "rows_written": books["written"], "content_id": payload["content_id"]}
+def _part_fields(payload: dict[str, Any], row: LedgerRow) -> dict[str, Any]:
+    books, stamp = payload["books"], payload["result"].get("stamp")
+    said = {"source_metadata": with_stamp(row.source_metadata, stamp)} if stamp else {}
+    return said | {
+        "part": payload["part"],
+        "rows_read": books["read"],
+        "rows_written": books["written"],
+        "content_id": payload["content_id"],
+    }

@@ -157,3 +157,79 @@ def test_the_old_key_is_read_as_the_share_of_rows(stand: Stand) -> None:
     stand.speaker.says["/feed"] = csv(range(45))
     outcome = waits(stand, "feed", "55 of 100 rows would be deleted")
     assert "fewer rows that pass alone" not in outcome["reason"]
+
+
+DAY = 86_400_000
+NOW = 1_780_000_000_000  # 2026-05-28
+
+
+def quakes(days: Any, made: int = NOW, mag: float = 1.0, **updated: int) -> bytes:
+    features = [
+        {
+            "type": "Feature",
+            "id": f"e{d}",
+            "properties": {
+                "mag": mag,
+                "time": NOW - d * DAY // 20,
+                "updated": updated.get(f"e{d}", NOW - d * DAY // 20),
+                "type": "earthquake",
+                "ids": f",e{d},",
+            },
+            "geometry": {"type": "Point", "coordinates": [-98.0, 38.0, 5.0]},
+        }
+        for d in days
+    ]
+    metadata = {"generated": made, "url": "https://example.org/summary/all_month.geojson", "count": len(features)}
+    return answer({"type": "FeatureCollection", "metadata": metadata, "features": features})
+
+
+QUAKES = {"kind": "usgs_quakes", "format": "geojson"}
+
+
+@pytest.mark.parametrize("cadence", [{}, {"cadence": "real-time", "interval": "1m"}], ids=["daily", "real-time"])
+def test_a_thin_answer_retracts_nothing_by_itself(stand: Stand, cadence: dict[str, Any]) -> None:
+    stand.register("feed", QUAKES, merge="upsert", **cadence)
+    stand.publish("feed", quakes(range(400)))
+    stand.speaker.says["/feed"] = quakes([0, 399], made=NOW + DAY)
+    outcome = waits(stand, "feed", "398", "--accept-change")
+    assert any("398 deleted upstream" in w for w in outcome["warnings"]), outcome
+    stand.speaker.says["/feed"] = quakes(range(3, 400), made=NOW + DAY)
+    outcome = stand.publish("feed")
+    assert "3 marked as deleted" in outcome["change"] and "3 deleted upstream" in outcome["warnings"][0]
+
+
+def test_a_stale_mirror_is_not_taken_and_both_stamps_are_named(stand: Stand) -> None:
+    stand.register("feed", QUAKES)
+    stand.publish("feed", quakes(range(50)))
+    stand.speaker.says["/feed"] = quakes(range(48), made=NOW - DAY, mag=2.0)
+    before = stand.official()
+    outcome = stand.run("feed")
+    assert (outcome["state"], outcome["exit_code"]) == ("NOOP", 0)
+    assert "2026-05-27T" in outcome["reason"] and "2026-05-28T" in outcome["reason"]
+    assert stand.official() == before
+    assert stand("status", "feed", "--json").json["datasets"][0]["state"] == "official"
+    said = stand("run", "feed", "--force", "--reason", "upstream restored it", "--json")
+    assert (said.code, said.json["runs"][-1]["state"]) == (7, "PROPOSED")
+    assert "before the official one" in said.json["runs"][-1]["reason"]
+    assert stand("run", "feed", "--accept-change", "--reason", "upstream restored it").code == 0
+
+
+def test_what_comes_back_without_a_stamp_is_what_upstream_says_now(stand: Stand) -> None:
+    stand.register("feed", {"format": "csv"}, business_key=["id"])
+    stand.publish("feed", csv(range(50)))
+    stand.publish("feed", csv(range(51)))
+    assert stand.publish("feed", csv(range(50)))["generation"] == 3
+
+
+def test_the_next_honest_feed_corrects_a_poisoned_revision(stand: Stand) -> None:
+    stand.register("feed", QUAKES, merge="upsert", max_quarantined=0.05)
+    stand.publish("feed", quakes(range(100)))
+    stand.speaker.says["/feed"] = quakes(range(100), made=NOW + 1000, mag=1.0, e7=253_370_764_800_000)
+    stand.run("feed")
+    stand.speaker.says["/feed"] = quakes(range(100), made=NOW + 2000, e7=NOW, e8=NOW)
+    stand.publish("feed")
+    import pyarrow.parquet as pq
+
+    table = next((stand.ws / "data/processed/feed" / stand.good["feed"]["version_id"]).glob("*.parquet"))
+    rows = {r["event_id"]: r for r in pq.read_table(table).to_pylist()}
+    assert rows["e7"]["updated_at"].year == 2026 and len(rows) == 100

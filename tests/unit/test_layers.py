@@ -11,7 +11,7 @@ LAYERS = {
     "seams": {"zones", "store", "fetch", "publisher", "lineage", "policy", "telemetry", "connectors", "extras"},
     "judgement": {"gates", "catalog", "story", "diff"},
     "run": {
-        "update", "acquire", "operate", "projection", "capture", "claim", "closing", "assemble", "promote", "quarantine", "attest", "receipts", "boundary", "proposal", "channel", "wal", "world", "raw",
+        "update", "acquire", "operate", "projection", "capture", "ending", "claim", "closing", "assemble", "promote", "quarantine", "attest", "receipts", "boundary", "proposal", "channel", "wal", "world", "raw",
         "runlog", "runfiles", "verify", "reindex", "doctor", "status", "ref", "heartbeat", "trust", "bundle", "commitments", "labels", "leak", "judge",
         "canary", "records", "rebuild", "erase", "release", "derive", "grants", "judgement", "evidence", "retention", "staged", "moments",
     },

@@ -75,7 +75,8 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     business_key: tuple[str, ...] = ()
     time_column: str | None = None
     incomplete: bool = False  # merge: records of the part were set aside, so one that is not there may still be upstream
-    span: tuple[str, str] | None = None  # merge: the first and last time the part's capture covers, whatever was dropped of it
+    answered: tuple[str, str] | None = None  # merge: the first and last time that the source says it answered for
+    newer: bool = False  # merge: the source says that its answer is newer than the official one, so that whatever it holds is its last word
     may_be_empty: bool = False  # the registry expects that there may be nothing
     since: str | None = None  # RFC 3339, inclusive
     until: str | None = None  # RFC 3339, exclusive
@@ -138,7 +139,8 @@ class TransformResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     warnings: tuple[str, ...] = ()
     files: tuple[str, ...] = ()  # companions of the table, by name; of a twin: what it wrote, named as its inputs
     key: tuple[str, ...] = ()  # the business key that was kept to
-    span: tuple[str, str] | None = None  # first and last time of the records read, also of those dropped by rule
+    answered: tuple[str, str] | UnsetType = UNSET  # the first and last time that the source says it answered for
+    stamp: str | UnsetType = UNSET  # when the source says its answer, or its release, was made; RFC 3339 UTC
     token: str | None = None  # acquire: the change token found
     unchanged: bool = False  # acquire: it is the one that was known, so nothing was asked for
     steps: tuple[dict[str, Any], ...] = ()  # govern: what was done, in public words: {step, discharges, ...settings}

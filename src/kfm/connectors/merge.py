@@ -1,5 +1,6 @@
 """Upsert: the rows of a part into the rows of a base version, by business key, in place."""
 
+import datetime as dt
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
 from kfm.connectors.characters import composed
 from kfm.connectors.values import ARROW
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
+from kfm.model.change import Measured
 from kfm.model.dataset import Column
 from kfm.model.kinds import KINDS
 
@@ -23,13 +25,15 @@ __all__ = ["cast", "columns_after", "extend", "keys_of", "merge", "telling", "wi
 
 _TYPES = {str(kind): name for name, kind in reversed(ARROW.items())}  # an Arrow type's plainest column type
 _SEPARATOR = "\x1f"
+FUTURE = dt.timedelta(days=1)  # so far may a clock upstream be ahead of ours
 
 
 def merge(job: TransformJob, scratch: Path) -> TransformResult:
     """`inputs` are base and part. A row of the part takes the place of the base's row with its key; new keys come last.
 
     Rows of the base inside the window that the part does not have any more are gone upstream, so they go here too; where the kind of
-    source says which columns tell, they stay as tombstones, and a row that is older than the base's does not take its place.
+    source says which columns tell, they stay as tombstones, and a row that is older than the base's does not take its place, unless the
+    source says that its answer is newer as a whole: its own order of revisions counts, so that a correction wins.
     `books` speaks of the part's rows: written = new or changed, unchanged = equal to the base's, dropped "stale" = older.
     """
     base, part = (pq.ParquetFile(i.path) for i in job.inputs)
@@ -63,6 +67,7 @@ def merge(job: TransformJob, scratch: Path) -> TransformResult:
         bbox=extent.bbox,
         geometry_types=tuple(sorted(extent.types)),
         warnings=work.warnings(),
+        change=work.absence(writer.rows),
     )
 
 
@@ -127,7 +132,7 @@ class _Merge:
         self._job, self._fresh, self._schema, self._base = job, fresh, schema, base
         self._keys = keys_of(fresh, job.business_key)
         self._used = np.zeros(fresh.num_rows, bool)
-        self.unchanged = self.removed = self.twins = 0
+        self.unchanged = self.removed = self.twins = self.covered = 0
         rules = telling(job, schema)
         self._stale = self._older(
             rules.get("revision"), [n for rule, n in rules.items() if rule == "state" and n in base.schema_arrow.names]
@@ -143,9 +148,12 @@ class _Merge:
             newer = hit & ~twin & ~self._stale[where] if len(self._stale) else hit
             self.unchanged += self._equal(table, where, newer)
             source = np.where(newer, where + table.num_rows, np.arange(table.num_rows))
-            keep = hit | ~self._gone(table)
-            self.removed += int((~keep).sum()) if self._tombs is None else 0
-            if self._tombs is not None:
+            asked = self._gone(table)
+            keep = hit | ~asked
+            if self._tombs is None:
+                self.covered += int(asked.sum())
+                self.removed += int((~keep).sum())
+            else:
                 table, keep = self._tombs.mark(table, ~hit), np.ones(table.num_rows, bool)
             keep &= ~twin
             both = pa.concat_tables([table, self._fresh])
@@ -156,6 +164,11 @@ class _Merge:
         stale = int(self._stale.sum())
         written = self._fresh.num_rows - self.unchanged - stale
         return Books(read=self._fresh.num_rows, written=written, unchanged=self.unchanged, dropped={"stale": stale} if stale else {})
+
+    def absence(self, rows: int) -> Measured:
+        """How many rows of the base lie in the time that was answered for, and how many of them the answer lacks."""
+        covered, absent = (self.covered, self.removed) if self._tombs is None else (self._tombs.covered, self._tombs.deleted)
+        return Measured(before=self._base.metadata.num_rows, after=rows, covered=covered, absent=absent)
 
     def warnings(self) -> tuple[str, ...]:
         said = [f"{self.removed} rows are gone upstream inside the window"] if self.removed else []
@@ -190,17 +203,24 @@ class _Merge:
         When some are, the answer is old as a whole: what it still has of merged and deleted rows does not bring them back either.
         """
         stale = np.zeros(self._fresh.num_rows, bool)
-        if revision is None or revision not in self._base.schema_arrow.names or not len(stale):
+        if self._job.newer or revision is None or revision not in self._base.schema_arrow.names or not len(stale):
             return stale
         buried = stale.copy()  # rows that are back although the base has them as merged or deleted, by no newer word
         for raw in self._base.iter_batches(batch_size=65_536, columns=list({*self._job.business_key, revision, *state})):
             table = pa.Table.from_batches([raw])
             hit, where = self._find(keys_of(table, self._job.business_key))
-            held, given = table.column(revision), self._fresh.column(revision).take(pa.array(where))
+            held, given = self._believed(table.column(revision)), self._fresh.column(revision).take(pa.array(where))
             stale[where[hit & np.asarray(pc.greater(held, given).fill_null(False))]] = True
             gone = [np.asarray(pc.not_equal(table.column(n), "active").fill_null(False)) for n in state]
             buried[where[hit & np.asarray(pc.equal(held, given).fill_null(False)) & np.any(gone, axis=0)]] = True
         return stale | buried if stale.any() else stale
+
+    def _believed(self, held: "pa.ChunkedArray") -> "pa.ChunkedArray":
+        """Revisions of the base; one that lies in the future of this capture was never true and keeps nothing out."""
+        if self._job.captured_at is None or not pa.types.is_timestamp(held.type):
+            return held
+        latest = pa.scalar(dt.datetime.fromisoformat(self._job.captured_at) + FUTURE).cast(held.type)
+        return pc.if_else(pc.greater(held, latest), pa.scalar(None, held.type), held)
 
     def _equal(self, table: "pa.Table", where: Any, hit: Any) -> int:
         if not hit.any():
@@ -235,7 +255,7 @@ class _Tombstones:
         aliases = self._aliases(fresh, stale)
         self._names, self._into = pa.array(list(aliases), pa.string()), pa.array([*aliases.values(), None], pa.string())
         self._span = None if stale.any() else self._covered(fresh)
-        self.merged = self.deleted = 0
+        self.merged = self.deleted = self.covered = 0
 
     def _aliases(self, fresh: "pa.Table", stale: Any) -> dict[str, str]:
         """Every id the rows of the part go by, and the key of the first row that says so."""
@@ -248,7 +268,7 @@ class _Tombstones:
         return found
 
     def _covered(self, fresh: "pa.Table") -> tuple[Any, Any] | None:
-        """First and last moment the part speaks of: the window, or else what its capture covers."""
+        """First and last moment the part answers for: the window that was asked for, or what the source says; nothing is guessed."""
         column = self._rules.get("time")
         if column is None or self._job.incomplete:
             return None
@@ -256,11 +276,10 @@ class _Tombstones:
         if self._job.since is not None and self._job.until is not None:
             since, until = (pa.scalar(t, pa.string()).cast(times.type) for t in (self._job.since, self._job.until))
             return since, pa.scalar(until.value - 1, pa.int64()).cast(times.type)
-        if self._job.span is not None:
-            first, last = (pa.scalar(t, pa.string()).cast(times.type) for t in self._job.span)
-            return first, last
-        ends = pc.min_max(times)
-        return ends["min"], ends["max"]
+        if self._job.answered is None:
+            return None
+        first, last = (pa.scalar(t, pa.string()).cast(times.type) for t in self._job.answered)
+        return first, last
 
     def mark(self, table: "pa.Table", free: Any) -> "pa.Table":
         """The table with its `free` rows, those the part does not have, marked."""
@@ -268,7 +287,9 @@ class _Tombstones:
         named = np.asarray(at.is_valid()) & free
         state = table.column(self._rules["state"]).combine_chunks()
         alive = np.asarray(pc.fill_null(pc.equal(state, "active"), True))
-        gone = free & ~named & alive & self._inside(table)
+        inside = alive & self._inside(table)
+        gone = free & ~named & inside
+        self.covered += int(inside.sum())
         self.deleted += int(gone.sum())
         self.merged += int((named & np.asarray(pc.fill_null(pc.not_equal(state, "merged"), True))).sum())
         state = pc.if_else(pa.array(named), "merged", pc.if_else(pa.array(gone), "deleted", state))

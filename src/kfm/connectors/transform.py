@@ -1,12 +1,11 @@
 """The transform itself: read, type, judge each row, write one table. Runs in the child, or inline in tests."""
 
-import datetime as dt
 import gc
 import re
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,7 +105,11 @@ def acquire(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]]
     unchanged = found is not None and found == job.known_token
     if not unchanged:
         hook(asking)
-    return TransformResult(artifact=job.artifact, books=Books(), schema=(), content_id="", profile={}, token=found, unchanged=unchanged)
+    stamp = kind.stamp(found) if kind and kind.stamp and found else None
+    said: dict[str, Any] = {"stamp": stamp} if stamp else {}
+    return TransformResult(
+        artifact=job.artifact, books=Books(), schema=(), content_id="", profile={}, token=found, unchanged=unchanged, **said
+    )
 
 
 def transform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
@@ -247,7 +250,6 @@ class _Pass:
         self._filled: set[str] = set()  # columns that held a value somewhere
         self._warnings: dict[str, None] = {}
         self._next_progress = 0.0
-        self._span: tuple[dt.datetime, dt.datetime] | None = None
         self._invalid = 0
         self._open = {i.source_id for i in job.inputs if job.format in LINES and ends_open(Path(i.path))}
         self._last: dict[
@@ -295,7 +297,7 @@ class _Pass:
             bbox=self._extent.bbox,
             geometry_types=tuple(sorted(self._extent.types)),
             invalid_geometries=self._invalid,
-            span=(self._span[0].isoformat(), self._span[1].isoformat()) if self._span else None,
+            **_said(feed.readers),
             quarantine=self._rejects.path.name if self._rejects.total else None,
             warnings=(
                 *self._warnings,
@@ -319,7 +321,6 @@ class _Pass:
         arrays, geo = self._typed(batch, count=not corrected)
         bad = batch.bad
         timeless = self._sanity.judge(arrays, bad).get(self.job.time_column or "", set())
-        self._stretch(arrays, timeless)
         unwanted = self._unwanted(batch, arrays, geo)
         outside = self._outside(arrays, bad, unwanted, timeless)
         self._check_rows(batch, arrays)
@@ -407,15 +408,6 @@ class _Pass:
                 self._filled.add(column.name)
             arrays.append(array)
         return arrays, geo
-
-    def _stretch(self, arrays: list["pa.Array"], timeless: set[int]) -> None:
-        """Note the time the capture covers, before anything is dropped of it; a time that cannot be true covers nothing."""
-        at = self._names.index(self.job.time_column) if self.job.time_column in self._names else -1
-        if at < 0 or self.columns[at].type != "timestamp":
-            return
-        ends = pc.min_max(arrays[at] if not timeless else arrays[at].filter(_without(timeless, len(arrays[at]))))
-        found = [t for t in (*(self._span or ()), ends["min"].as_py(), ends["max"].as_py()) if t is not None]
-        self._span = (min(found), max(found)) if found else None
 
     def _unwanted(self, batch: Batch, arrays: list["pa.Array"], geo: GeoColumn | None) -> Any:
         """A mask of the rows that are not wanted by rule: the reader said so, or they lie outside the registered area."""
@@ -704,11 +696,12 @@ def _swapped(what: str) -> tuple[str, str]:
     return "geometry.swapped", f"it lies outside the registered {what}, and inside once longitude and latitude are swapped"
 
 
-def _without(rows: set[int], size: int) -> "pa.Array":
-    """A mask of the other rows."""
-    keep = np.ones(size, np.bool_)
-    keep[list(rows)] = False
-    return pa.array(keep)
+def _said(readers: Sequence[Any]) -> dict[str, Any]:
+    """What the sources say of their own answers. Of several stamps the oldest counts; of several answers nobody says what lies between them."""
+    stamps = [r.stamp for r in readers if getattr(r, "stamp", None)]
+    found: dict[str, Any] = {"stamp": min(stamps)} if stamps else {}
+    answered = getattr(readers[0], "answered", None) if len(readers) == 1 else None
+    return found | ({"answered": answered} if answered else {})
 
 
 def _microseconds(array: "pa.Array", kind: str) -> "pa.Array":

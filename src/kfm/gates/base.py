@@ -49,6 +49,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     bbox: tuple[float, ...] | None = None
     interval: tuple[str, ...] | None = None
     before: dict[str, Any] | None = None  # facts of the version that is official now
+    older: tuple[str, ...] = ()  # (when this answer was made, when the official one was), by upstream's own word
     change: Measured | None = None  # against the version it was assembled on; None: there is none
     obligations: tuple[str, ...] = ()  # of the dataset and everything it is made from
     discharged: tuple[str, ...] = ()

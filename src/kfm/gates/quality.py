@@ -9,7 +9,12 @@ from kfm.model.dataset import change_limits
 
 __all__ = ["CHANGE", "quality", "rows_of"]
 
-CHANGE = ("quality.rows_fell", "quality.rows_replaced", "quality.rows_deleted")  # what an operator may accept where nobody has to approve
+CHANGE = (
+    "quality.rows_fell",
+    "quality.rows_replaced",
+    "quality.rows_deleted",
+    "quality.older_release",
+)  # what an operator may accept where nobody has to approve
 
 _NAMED = 12  # columns in a note
 
@@ -113,11 +118,13 @@ def _changed(e: Evidence) -> list[Reason]:
     """Whether so much changes at once that half a file, a thin answer or another table may have come instead of the next one."""
     assert e.entry is not None
     change, limits, name = e.change, change_limits(e.entry), e.entry.dataset_id
-    if change is None or change.other_rules or not change.before:
-        return []
     take = "`kfm approve N`" if e.entry.approvals else f"`kfm run {name} --accept-change --reason …`"
     remedy = f"`kfm diff {name} proposal/N` shows it; {take} takes it, `kfm reject N` does not."
     found = []
+    if e.older:
+        found.append(("older_release", f"Upstream made this answer at {e.older[0]}, before the official one of {e.older[1]}."))
+    if change is None or change.other_rules or not change.before:
+        return [Reason(code=f"quality.{code}", message=message, remedy=remedy) for code, message in found]
 
     def over(count: int, of: int, limit: float | None) -> bool:
         return limit is not None and count > FEW and of > 0 and count / of > limit
@@ -131,7 +138,7 @@ def _changed(e: Evidence) -> list[Reason]:
                 f"{change.changed:,} of {change.before:,} rows hold other values, more than the {limits.cells:.0%} that pass alone.",
             )
         )
-    if over(change.gone, change.before, limits.deletions) and not found:
+    if over(change.gone, change.before, limits.deletions) and not any(code.startswith("rows") for code, _ in found):
         found.append(
             (
                 "rows_deleted",

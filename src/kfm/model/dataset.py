@@ -294,7 +294,10 @@ def change_limits(entry: DatasetEntry) -> Change:
     """What may change before a person must look. Nothing is looked at where each answer stands for now alone, unless it is stated."""
     lists = entry.source.options.get("resource") == "stations"  # the one list among the kinds of now
     now_only = entry.cadence == "real-time" or (entry.source.kind in KINDS and KINDS[entry.source.kind].snapshot and not lists)
-    stated = entry.change if entry.change is not UNSET else Change(rows=None, cells=None, deletions=None) if now_only else Change()
+    deletions = (
+        Change().deletions if entry.merge == "upsert" else None
+    )  # what accumulates is not retracted by one thin answer, however often asked
+    stated = entry.change if entry.change is not UNSET else Change(rows=None, cells=None, deletions=deletions) if now_only else Change()
     if entry.quality.max_row_change is not None and entry.change is UNSET:
         return msgspec.structs.replace(stated, rows=entry.quality.max_row_change)
     return stated

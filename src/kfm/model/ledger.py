@@ -174,3 +174,15 @@ def head_key_of(row: LedgerRow, checked_at: str, before: HeadKey | None = None) 
         checked_at=checked_at,
         full_check_at=full_check_at,
     )
+
+
+def stamp_of(source_metadata: str) -> str:
+    """When the source of a run said that its answer was made; empty: it did not say."""
+    sources = msgspec.json.decode(source_metadata)
+    return str(sources[0].get("stamp", "")) if sources else ""
+
+
+def with_stamp(source_metadata: str, stamp: str) -> str:
+    """The sources of a run with what was found out about their answer."""
+    first, *rest = msgspec.json.decode(source_metadata)
+    return msgspec.json.encode([{**first, "stamp": stamp}, *rest]).decode()

@@ -1,11 +1,14 @@
 """Events that are revised, merged, deleted and come back: the table keeps a trace of each."""
 
+import datetime as dt
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow.parquet as pq
 import pytest
+from msgspec import UNSET
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, TransformJob, TransformResult
@@ -22,6 +25,12 @@ def event(event_id: str, day: int, *aliases: str, updated: int = 0, mag: float =
     return {"type": "Feature", "id": event_id, "properties": said, "geometry": {"type": "Point", "coordinates": [-98.0, 38.0, 5.0]}}
 
 
+def said_range(*events: dict[str, Any]) -> str:
+    """The address of a query for the time of these events."""
+    times = [dt.datetime.fromtimestamp(e["properties"]["time"] / 1000, dt.UTC).isoformat() for e in events]
+    return f"https://example.org/query?{urlencode({'starttime': min(times), 'endtime': max(times)})}"
+
+
 class World:
     """A dataset whose official table is merged with one capture after another."""
 
@@ -30,7 +39,8 @@ class World:
 
     def capture(self, *events: dict[str, Any], **more: Any) -> TransformResult:
         source = self.folder / "feed.geojson"
-        source.write_text(json.dumps({"type": "FeatureCollection", "features": events}))
+        metadata = {"url": more.pop("url", said_range(*events)), "generated": more.pop("made", None)}
+        source.write_text(json.dumps({"type": "FeatureCollection", "metadata": metadata, "features": events}))
         return self.take(source, **more)
 
     def take(self, source: Path, **more: Any) -> TransformResult:
@@ -45,7 +55,9 @@ class World:
             made = scratch / "merged" / "d.parquet"
             made.parent.mkdir()
             inputs = (_input("base", self.base), _input("part", scratch / "d.parquet"))
-            asked = common | {"kind": "merge", "schema": part.schema, "business_key": ("event_id",), "inputs": inputs} | more
+            answered = None if part.answered is UNSET else part.answered
+            merge = {"kind": "merge", "schema": part.schema, "business_key": ("event_id",), "inputs": inputs, "answered": answered}
+            asked = common | merge | more
             result = run_inline(TransformJob(**asked), made.parent)  # type: ignore[arg-type]
             assert result.books.balanced
             assert result.books.read == part.books.written
@@ -182,6 +194,40 @@ def test_an_event_that_was_set_aside_is_not_taken_for_deleted(world: World) -> N
     assert world.states["c"] == ACTIVE
 
 
-def test_the_feed_covers_the_time_of_what_was_dropped_from_it(world: World) -> None:
-    world.capture(event("a", 1), event("b", 2), event("c", 3), span=("2026-01-02T00:00:00+00:00", "2026-01-10T00:00:00+00:00"))
+def test_the_feed_covers_the_time_it_says_it_answers_for(world: World) -> None:
+    result = world.capture(event("a", 1), event("b", 2), event("c", 3), url=said_range(event("a", 1), event("z", 9)))
     assert world.states["d"] == DELETED
+    assert (result.change.covered, result.change.absent) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        pytest.param("", id="says nothing"),
+        pytest.param("https://example.org/all.geojson", id="a name without a time"),
+        pytest.param(said_range(event("a", 1), event("d", 4)) + "&limit=2", id="a limit may have cut it"),
+        pytest.param("https://example.org/query?starttime=soon&endtime=later", id="no times"),
+    ],
+)
+def test_what_is_absent_is_not_deleted_where_the_source_does_not_say_what_it_answers_for(world: World, url: str) -> None:
+    world.capture(event("a", 1), event("d", 4), url=url)
+    assert set(world.states.values()) == {ACTIVE}
+
+
+def test_a_feed_of_the_past_week_answers_for_seven_days(world: World) -> None:
+    world.capture(event("z", 9), url="https://example.org/summary/all_week.geojson", made=int((FIRST + 9.5) * DAY))
+    assert world.states == {"a": ACTIVE, "b": ACTIVE, "c": DELETED, "d": DELETED, "z": ACTIVE}
+
+
+def test_a_correction_in_a_newer_answer_wins_over_a_later_revision(world: World) -> None:
+    world.capture(event("b", 2, updated=300, mag=9.0), event("c", 3))
+    world.capture(event("b", 2, updated=1, mag=2.0), event("c", 3))
+    assert world.rows[1]["magnitude"] == 9.0, "without a word of its age it may be a stale answer"
+    world.capture(event("b", 2, updated=1, mag=2.0), event("c", 3), newer=True)
+    assert world.rows[1]["magnitude"] == 2.0
+
+
+def test_a_revision_from_the_future_keeps_no_correction_out(world: World) -> None:
+    world.capture(event("b", 2, updated=20_000, mag=9.0), event("c", 3))
+    world.capture(event("b", 2, updated=1, mag=2.0), event("c", 3), captured_at="2026-02-01T00:00:00Z")
+    assert world.rows[1]["magnitude"] == 2.0

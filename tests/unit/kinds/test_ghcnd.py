@@ -552,3 +552,9 @@ class TestRecordings:
     def test_the_recorded_sentence_gives_both_stamps(self, upstream):
         upstream.files["ghcnd-version.txt"] = (NOAA / "ghcnd-version.txt").read_text()
         assert ghcnd.change_token(upstream.ask()) == "3.27-upd-2020051420 3.27-por-2020050222"
+
+
+def test_a_release_says_when_it_was_made() -> None:
+    older, newer = ghcnd.stamp("3.32-upd-2026110818 3.32-por-2026110100"), ghcnd.stamp("3.32-upd-2026110918 3.32-por-2026110100")
+    assert (older, newer) == ("2026-11-08T18:00:00Z", "2026-11-09T18:00:00Z")
+    assert [ghcnd.stamp(t) for t in ("3.32-upd-20261399", "", "3.32-por-2026110100")] == [None, None, None]

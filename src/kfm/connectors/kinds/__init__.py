@@ -21,6 +21,7 @@ class Loaded(NamedTuple):
     change_token: Callable[[Any], str | None] | None
     sanity: Callable[[TransformJob], tuple[Sane, ...]]  # what can be true of those columns
     companions: Callable[[TransformJob, Any], tuple[str, ...]] | None
+    stamp: Callable[[str], str | None] | None  # when a release was made, by its change token
 
 
 def load(name: str) -> Loaded:
@@ -34,4 +35,5 @@ def load(name: str) -> Loaded:
         change_token=getattr(module, "change_token", None),
         sanity=getattr(module, "sanity", None) or (lambda _: getattr(module, "SANITY", ())),
         companions=getattr(module, "companions", None),
+        stamp=getattr(module, "stamp", None),
     )

@@ -1,5 +1,6 @@
 """What every kind of source builds on: asking through the parent, reading row by row, options that are checked."""
 
+import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -9,10 +10,11 @@ from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
+from kfm.clock import rfc3339
 from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.rows import Batch, Loose, batch_of
 
-__all__ = ["Ask", "NotFetched", "RowReader", "near", "options_of"]
+__all__ = ["Ask", "NotFetched", "RowReader", "near", "options_of", "utc"]
 
 T = TypeVar("T")
 
@@ -65,6 +67,8 @@ class RowReader(ABC):
     def __init__(self, source: InputFile) -> None:
         self.source_id, self.path = source.source_id, Path(source.path)
         self.warnings: set[str] = set()
+        self.stamp = ""  # when the source says its answer was made, RFC 3339 UTC; known after a pass
+        self.answered: tuple[str, str] | None = None  # the first and last time that it says it answered for
 
     @abstractmethod
     def rows(self) -> Iterator[Loose]:
@@ -103,3 +107,12 @@ def near(base: str, href: str) -> str | None:
     except ValueError:  # such as http://[
         return None
     return url if (here.scheme, here.netloc.lower()) == (there.scheme, there.netloc.lower()) else None
+
+
+def utc(text: Any) -> str:
+    """A moment that a source states, as RFC 3339 in UTC; empty when it is none, or has no time zone."""
+    try:
+        found = dt.datetime.fromisoformat(str(text))
+        return rfc3339(found) if found.tzinfo else ""
+    except (ValueError, OverflowError):
+        return ""

@@ -6,6 +6,7 @@ registered is one record, dropped, and one of an element that NOAA does not know
 with `good` false; one that passed and cannot be true is set aside. The layout is that of NOAA's readme.txt.
 """
 
+import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
@@ -18,6 +19,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from kfm.clock import rfc3339
 from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.geometry import Point, Problem
 from kfm.connectors.kinds.base import Ask, NotFetched, RowReader, options_of
@@ -153,6 +155,17 @@ def change_token(ask: Ask) -> str | None:
     with path.open("rb") as file:
         stamps = _VERSION.findall(file.read(4096).decode("ascii", "replace"))
     return " ".join(stamps) if len(stamps) == 2 else None  # not the sentence we know: everything is asked for
+
+
+def stamp(token: str) -> str | None:
+    """When the daily update of a release was made: 3.32-upd-2026110918 is of 18 o'clock on 9 November."""
+    made = re.search(r"-upd-(\d{8})(\d{2})?(\d{2})?", token)
+    if made is None:
+        return None
+    try:
+        return rfc3339(dt.datetime.strptime(made[1] + (made[2] or "00") + (made[3] or "00"), "%Y%m%d%H%M").replace(tzinfo=dt.UTC))
+    except ValueError:
+        return None
 
 
 def acquire(ask: Ask) -> None:

@@ -14,7 +14,7 @@ from shapely.geometry import mapping, shape
 from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.geojson import FEATURE_ID, GeoJsonReader
 from kfm.connectors.geometry import Problem
-from kfm.connectors.kinds.base import Ask, RowReader, near, options_of
+from kfm.connectors.kinds.base import Ask, RowReader, near, options_of, utc
 from kfm.connectors.records import Records, Twice, decode_once
 from kfm.connectors.rows import Loose, Row
 from kfm.connectors.sanity import Sane
@@ -288,6 +288,7 @@ class _Reader(RowReader):
         for block in page.loose():
             for record in block:
                 yield record if record.row is None else self._read(record, record.row)
+        self.stamp = utc(page.member("updated"))
 
     def _read(self, record: Loose, given: Row) -> Loose:
         try:

@@ -11,7 +11,7 @@ import msgspec
 
 from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.geojson import GeoJsonReader
-from kfm.connectors.kinds.base import Ask, near, options_of
+from kfm.connectors.kinds.base import Ask, near, options_of, utc
 from kfm.connectors.records import Records
 from kfm.connectors.rows import Batch, Loose, Row, batch_of
 from kfm.connectors.sanity import Sane
@@ -235,6 +235,7 @@ class _Page(GeoJsonReader):
         self._time = "observed_on" if collection in _DAILY else "observed_at" if collection in _CONTINUOUS else ""
         self._sites = collection == _SITES
         self._announced: Any = None
+        self.stamp = ""  # when the page says it was made
 
     def loose(self) -> Iterator[list[Loose]]:
         """Features as rows; their number must be the one the page announces."""
@@ -251,6 +252,7 @@ class _Page(GeoJsonReader):
 
     def _finish(self, records: Records) -> None:
         self._announced = records.member("numberReturned")
+        self.stamp = utc(records.member("timeStamp"))
         if records.members.get("type") != b'"FeatureCollection"':
             raise _refusal("page.error", f"Source {self.source_id} is no FeatureCollection.", "a page of a collection")
         super()._finish(records)

@@ -1,10 +1,14 @@
 """USGS earthquakes: the GeoJSON feeds and the CSV catalogue as one table of events, with the ids an event also goes by."""
 
+import datetime as dt
+import re
 from collections.abc import Iterator
 from typing import Any, Literal
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from kfm.clock import rfc3339
 from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.geojson import FEATURE_ID, GeoJsonReader
 from kfm.connectors.geometry import Point
@@ -50,6 +54,9 @@ SANITY = (
 # An event lives on under another id when another network becomes preferred, and a deleted one simply leaves the feed: see `merge`.
 TOMBSTONES = {"aliases": "ids", "state": "state", "into": "merged_into", "time": "occurred_at", "revision": "updated_at"}
 
+_PAST = re.compile(r"(?:_|[Pp]ast )(hour|day|week|month|Hour|Day|Week|Month|7 Days|30 Days)(?:\.|$)")
+_LENGTHS = {"hour": dt.timedelta(hours=1), "day": dt.timedelta(days=1), "week": dt.timedelta(days=7), "month": dt.timedelta(days=30)}
+_LENGTHS |= {"7 days": _LENGTHS["week"], "30 days": _LENGTHS["month"]}
 _GEOMETRY = "@geometry"  # what no property is called
 _PROPERTIES = "mag place time updated tz url detail felt cdi mmi alert status tsunami sig net code ids sources types nst dmin rms gap magType type title"
 # The catalogue grew from 15 columns to 22; it is read by its header.
@@ -144,6 +151,7 @@ class _Feed(_Reader):
             self._heard_of(names, {*_PROPERTIES.split(), FEATURE_ID, _GEOMETRY})
             for record in block:
                 yield record if record.row is None else self._event(record, record.row)
+        self._note(document.metadata)
         said = document.metadata.get("count")
         if said is not None and said != count:
             raise Refused(
@@ -153,6 +161,12 @@ class _Feed(_Reader):
                 remedy="The answer is incomplete; run again, and report it upstream if it stays so.",
                 source_id=self.source_id,
             )
+
+    def _note(self, metadata: dict[str, Any]) -> None:
+        """When the feed was made, and the time it says it answers for: that of its name, or of the query it repeats."""
+        made = _moment_of(metadata.get("generated"))
+        self.stamp = rfc3339(made) if made is not None else ""
+        self.answered = _answered(str(metadata.get("url") or ""), str(metadata.get("title") or ""), made)
 
     def _event(self, record: Loose, given: Row) -> Loose:
         try:
@@ -184,6 +198,36 @@ class _Feed(_Reader):
             "geometry": Point([longitude, latitude]) if longitude is not None and latitude is not None else None,
         }
         return self._wanted(record, row)
+
+
+def _moment_of(milliseconds: Any) -> dt.datetime | None:
+    try:
+        return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
+
+
+def _answered(url: str, title: str, made: dt.datetime | None) -> tuple[str, str] | None:
+    """The first and last moment a feed or a catalogue query answers for; None: it does not say, or it may have been cut by a limit."""
+    query = parse_qs(urlsplit(url).query)
+    if "starttime" in query or "endtime" in query:
+        if "limit" in query or "offset" in query:
+            return None
+        try:
+            until = _time(query["endtime"][0]) if "endtime" in query else made
+            since = _time(query["starttime"][0]) if "starttime" in query else None
+        except (ValueError, OverflowError):
+            return None
+        return (rfc3339(since), rfc3339(until)) if since is not None and until is not None else None
+    past = _PAST.search(urlsplit(url).path) or _PAST.search(title)
+    if past is None or made is None:
+        return None
+    return rfc3339(made - _LENGTHS[past[1].lower()]), rfc3339(made)
+
+
+def _time(text: str) -> dt.datetime:
+    found = dt.datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
 
 
 class _Catalogue(_Reader):
