@@ -71,9 +71,10 @@ def _switched(tx: Any) -> list[Attention]:
 
 def _jobs(world: World, dataset_id: str | None, alive: bool) -> list[Attention]:
     """Jobs that were put aside, were denied, or failed and wait to be tried again."""
-    again, dead, denied, lost, now = world.store.read(
+    again, later, dead, denied, lost, now = world.store.read(
         lambda tx: (
             tx.jobs.listing(state="queued", outcome="failed", dataset_id=dataset_id, limit=20),
+            tx.jobs.listing(state="queued", outcome="deferred", dataset_id=dataset_id, limit=20),
             tx.jobs.listing(state="ended", outcome="dead", dataset_id=dataset_id, limit=20),
             tx.jobs.listing(state="ended", outcome="failed", dataset_id=dataset_id, limit=20),
             tx.jobs.orphans(dataset_id), world.store.now_ms(),
@@ -86,7 +87,7 @@ def _jobs(world: World, dataset_id: str | None, alive: bool) -> list[Attention]:
         kind: Literal["stuck", "waiting"] = "waiting" if alive else "stuck"
         why = f"{len(lost)} of them; {'a worker takes them over in a moment' if alive else 'no worker is there to take them over'}"
         found.append(Attention(kind=kind, what="jobs of a worker that is gone", why=why, next="kfm worker list" if alive else "kfm up"))
-    found += [_failing(job, now, alive) for job in again if job.attempts]
+    found += [_failing(job, now, alive) for job in again if job.attempts] + [_deferred(job) for job in later if job.not_before > now]
     return found + [
         Attention(kind="denied", what=_name(j), why=j.error, next=f"kfm jobs show {j.job_id[:8]}") for j in denied if j.job_type != INGEST
     ]
@@ -114,6 +115,11 @@ def _failing(job: JobRow, now_ms: int, alive: bool) -> Attention:
         when = "the next as soon as a worker is free" if alive else "the next when a worker runs"
     following = f"kfm run {job.dataset_id}" if job.job_type == INGEST and not alive and not job.win else f"kfm jobs show {job.job_id[:8]}"
     return Attention(kind="failing", what=_name(job), why=f"{tries}, {when}: {job.error}", next=following)
+
+
+def _deferred(job: JobRow) -> Attention:
+    at = dt.datetime.fromtimestamp(job.not_before / 1000, dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return Attention(kind="failing", what=_name(job), why=f"put off until {at}: {job.error}", next=f"kfm jobs show {job.job_id[:8]}")
 
 
 def _pool(pool: Mapping[str, Any], alive: bool) -> Attention:

@@ -79,15 +79,17 @@ def perform(order: dict[str, Any]) -> Ended:
             with contextlib.suppress(KfmError, OSError, ValueError):  # telemetry may be lost; the job is not
                 _signal(workspace, world, job, order["run_id"], result)
     except KfmError as error:
+        until_ms = int(getattr(error, "until", 0) * 1000)
         return Ended(
-            status="failed", reason=error.happened, error=str(error), retry=not isinstance(error, Denied), exit_code=error.exit_code
-        )
+            status="failed", reason=error.happened, error=str(error), retry=not isinstance(error, Denied), until_ms=until_ms, exit_code=error.exit_code
+        )  # fmt: skip
     return Ended(
         status="later" if result.exit_code == 5 else result.status,
         reason=result.reason,
         error=result.error,
         stack=result.stack,
         retry=result.retry,
+        until_ms=result.until_ms,
         zone_in=kind.zone_in,
         zone_out=kind.zone_out,
         policy_label=(entry.policy_label or "") if entry is not None else "",

@@ -75,7 +75,7 @@ class _Assembly(Update):
     def ack(self, tx: Any) -> None:
         """It has no job: that parts are STAGED is what asks for it."""
 
-    def requeue(self, tx: Any, failed: str = "") -> None:
+    def requeue(self, tx: Any, failed: str = "", until_ms: int = 0) -> None:
         """The same."""
 
     def fail(self, error: Any) -> Any:

@@ -139,11 +139,11 @@ class Update:
     def ack(self, tx: Any) -> None:
         tx.jobs.ack(self.target.dataset_id, self.target.partition, self.target.win)
 
-    def requeue(self, tx: Any, failed: str = "") -> None:
-        """Again: at once when what it stood on moved, after a pause when it `failed`."""
+    def requeue(self, tx: Any, failed: str = "", until_ms: int = 0) -> None:
+        """Again: at once when what it stood on moved, after a pause when it `failed`, at `until_ms` when upstream named that time."""
         target = self.target
         if failed:
-            tx.jobs.failed(target.dataset_id, target.partition, target.win, failed)
+            tx.jobs.failed(target.dataset_id, target.partition, target.win, failed, until_ms)
         else:
             tx.jobs.requeue(target.dataset_id, target.partition, target.win)
 
@@ -177,7 +177,7 @@ class Update:
         wal, captured = self.wal, self.captured
         detail: dict[str, Any] = getattr(error, "detail", {})
         code = getattr(error, "code", type(error).__name__)
-        told = error.happened
+        told, until_ms = error.happened, int(getattr(error, "until", 0) * 1000)
         if self.private and isinstance(error, Quarantined | ConnectorFailed):  # what code or rows say about private records stays sealed
             told, detail = f"refused by {code}; the details are sealed", {}
         if isinstance(error, Quarantined) and wal is not None and captured is not None:
@@ -202,7 +202,7 @@ class Update:
                 tx.runs.append(wal.take_riding())
                 row = tx.runs.move(wal.run.run_id, "CLAIMED", **changes)
             tx.runs.put_look(target.dataset_id, target.partition, row.run_id, "failed")
-            self.requeue(tx, told)
+            self.requeue(tx, told, until_ms)
             tx.leases.release(*self.tokens)
             found: LedgerRow = row
             return found

@@ -55,6 +55,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     stack: str = ""
     retry: bool = True
+    until_ms: int = 0
     zone_in: str = ""
     zone_out: str = ""
     policy_label: str = ""
@@ -374,7 +375,8 @@ class Worker:
             elif ended.status == "later":
                 tx.jobs.release(self._token, [job], LATER_MS)
             elif ended.status == "failed":
-                tx.jobs.fail(self._token, job, ended.error or ended.reason, retry=ended.retry, denied=ended.exit_code == 3)
+                more = {"retry": ended.retry, "denied": ended.exit_code == 3, "until_ms": ended.until_ms}
+                tx.jobs.fail(self._token, job, ended.error or ended.reason, **more)
             else:
                 tx.jobs.finish(self._token, job, ended.status)
 

@@ -1,8 +1,10 @@
 """Upstream is treated well, told who asks, and hears our credentials; nobody else ever does."""
 
+import datetime as dt
 import hashlib
 import json
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -250,3 +252,23 @@ def test_doctor_names_inline_secrets_and_a_missing_contact(kfm: Kfm, ws: Path) -
         "scripts/connectors/people/notes.py:1",
     )
     assert "q7Rt9" not in said.out
+
+
+# A time that upstream names
+
+
+def test_an_answer_that_names_a_time_ends_the_run_at_once_and_puts_its_job_off(kfm: Kfm, ws: Path, server: ReplayServer) -> None:
+    register(ws)
+    server.instead = lambda asked: Answer(503, headers={"Retry-After": "600"})
+    before = time.time()
+    said = kfm("run", "people")
+    told = " ".join((said.err + said.out).split())
+    (job,) = kfm("jobs", "list", "--dataset", "people", "--json").json["jobs"]
+    until = dt.datetime.fromisoformat(job["not_before"])
+    assert said.code == 4
+    assert f"Try again after {until.strftime('%Y-%m-%dT%H:%M:%SZ')}" in told
+    assert before + 590 < until.timestamp() < time.time() + 610
+    assert (job["state"], job["outcome"], job["attempts"]) == ("queued", "deferred", 0)
+    assert kfm("worker", "run", "--until-idle").code == 0
+    assert len(server.asked) == 1
+    assert job["not_before"] in kfm("status").out

@@ -60,7 +60,7 @@ def run(ctx: JobContext) -> JobResult:
 JOB = JobType(
     name="test.nap", purpose="sleep", triggers="tests", inputs="none", outputs="none", parameters=Parameters, idempotency="nothing is written",
     rules=("none",), zone_in="Work", zone_out="Work", run=run, timeout_s=int(os.environ.get("KFM_TEST_TIMEOUT", "60")),
-    memory_mb=int(os.environ.get("KFM_TEST_MEMORY", "1024")), max_attempts=2,
+    memory_mb=int(os.environ.get("KFM_TEST_MEMORY", "1024")), max_attempts=1,
 )
 """
 

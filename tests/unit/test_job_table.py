@@ -1,5 +1,6 @@
 """The job table, on a file and on a server: nothing is lost, nothing is doubled, pools cap, lanes share."""
 
+import datetime as dt
 import select
 import threading
 import time
@@ -11,7 +12,7 @@ import pytest
 from tests.services import schema_url, shared_server
 
 from kfm.cli.runjob import _take
-from kfm.clock import SystemClock
+from kfm.clock import SystemClock, rfc3339
 from kfm.errors import Fenced, UsageError
 from kfm.model.job import Input, Request, backoff_ms
 from kfm.store.bells import Bells
@@ -164,19 +165,91 @@ def test_a_higher_priority_comes_first_and_a_later_time_later(store: Any) -> Non
     assert [j.job_id for j in claim(store, worker)] == [later.job_id]
 
 
+def fail(store: Any, worker: Any, job: Any, error: str = "it broke", **more: Any) -> Any:
+    """The job as it is after one more failure, whenever it was due."""
+    store.transaction(lambda tx: tx.jobs.retry(job.job_id))
+    (taken,) = claim(store, worker)
+    assert store.transaction(lambda tx: tx.jobs.fail(worker, taken, error, **more))
+    return look(store, job)
+
+
+def age(store: Any, job: Any, seconds: int) -> None:
+    """As if that much time had gone by since the last failure that counted."""
+    found = look(store, job)
+    earlier = dt.datetime.fromisoformat(found.ended_at) - dt.timedelta(seconds=seconds)
+    store.transaction(lambda tx: tx.jobs._save(found, ended_at=rfc3339(earlier)))
+
+
+def pause(job: Any) -> float:
+    return float(job.not_before - time.time() * 1000) / 1000
+
+
 def test_a_failure_waits_longer_each_time_and_is_put_aside_in_the_end(store: Any) -> None:
     job, worker = ask(store, max_attempts=3), join(store, "a")
     waits = []
     for _ in range(3):
-        (taken,) = claim(store, worker)
-        assert store.transaction(lambda tx, taken=taken: tx.jobs.fail(worker, taken, "it broke"))
-        found = look(store, job)
-        waits.append(found.not_before - int(time.time() * 1000))
-        store.transaction(lambda tx: tx.jobs.retry(job.job_id)) if found.state == "queued" else None
+        waits.append(pause(fail(store, worker, job)))
+        age(store, job, 61)
     assert 0 < waits[0] < waits[1]
     assert (look(store, job).state, look(store, job).outcome, look(store, job).error) == ("ended", "dead", "it broke")
     assert store.transaction(lambda tx: tx.jobs.retry(job.job_id)).attempts == 0
     assert [backoff_ms("x", n) <= 375_000 for n in range(1, 40)] == [True] * 39
+
+
+def test_failures_within_a_minute_are_one_and_their_pauses_grow(store: Any) -> None:
+    job, worker = ask(store, max_attempts=2), join(store, "a")
+    found = [fail(store, worker, job) for _ in range(6)]
+    assert [(f.state, f.outcome, f.attempts) for f in found] == [("queued", "failed", 1)] * 6
+    age(store, job, 40)
+    late = fail(store, worker, job)
+    assert (late.attempts, pause(found[0]) < 2 < 20 < pause(late) < 60) == (1, True)
+    age(store, job, 30)
+    assert (fail(store, worker, job).state, look(store, job).outcome) == ("ended", "dead")
+
+
+@pytest.mark.parametrize("way", ["worker", "engine"])
+def test_an_answer_that_names_a_time_puts_the_job_off_until_then_and_costs_nothing(store: Any, way: str) -> None:
+    job, worker = store.transaction(lambda tx: tx.jobs.put("d", "", "")), join(store, "a")
+    fail(store, worker, job)
+    until = int(time.time() * 1000) + 600_000
+    for _ in range(7):
+        if way == "worker":
+            fail(store, worker, job, "asked to wait 600 s", until_ms=until)
+        else:
+            store.transaction(lambda tx: tx.jobs.start(job))
+            store.transaction(lambda tx: tx.jobs.failed("d", "", "", "asked to wait 600 s", until))
+    found = look(store, job)
+    assert (found.state, found.outcome, found.attempts, found.not_before, found.owner) == ("queued", "deferred", 1, until, None)
+    assert claim(store, worker) == []
+    assert store.transaction(lambda tx: tx.jobs.put("d", "", "")).not_before == until  # asked for by a schedule, it waits all the same
+    assert store.read(lambda tx: tx.jobs.next_at()) == (until, False)
+    assert store.transaction(lambda tx: tx.jobs.put("d", "", "", forced=1)).not_before == 0
+    assert [j.job_id for j in claim(store, worker)] == [job.job_id]
+
+
+def test_a_job_that_is_asked_for_again_while_upstream_puts_it_off_waits_too(store: Any) -> None:
+    job, worker = store.transaction(lambda tx: tx.jobs.put("d", "", "")), join(store, "a")
+    claim(store, worker)
+    store.transaction(lambda tx: tx.jobs.put("d", "", ""))
+    until = int(time.time() * 1000) + 600_000
+    store.transaction(lambda tx: tx.jobs.failed("d", "", "", "asked to wait 600 s", until))
+    assert (look(store, job).not_before, look(store, job).again, claim(store, worker)) == (until, 0, [])
+
+
+def test_what_is_put_off_is_put_off_for_a_day_at_most_whatever_the_clock_says(store: Any) -> None:
+    job, worker = ask(store), join(store, "a")
+    now = int(time.time() * 1000)
+    found = fail(store, worker, job, until_ms=now + 10**12)
+    assert 86_000_000 < found.not_before - now < 87_000_000
+    store.transaction(lambda tx: tx.jobs._save(found, not_before=found.not_before + 3_600_000))  # as if the clock had been set back since
+    assert len(claim(store, worker)) == 1
+
+
+def test_a_short_wait_that_upstream_asks_for_is_a_failure_that_waits_as_long(store: Any) -> None:
+    job, worker = ask(store), join(store, "a")
+    until = int(time.time() * 1000) + 20_000
+    found = fail(store, worker, job, until_ms=until)
+    assert (found.outcome, found.attempts, found.not_before) == ("failed", 1, until)
 
 
 def test_a_clock_that_is_set_back_does_not_stretch_the_pause_after_a_failure(store: Any) -> None:

@@ -112,6 +112,8 @@ def _list(store: Any, args: Any) -> int:
 def _why(job: JobRow, now_ms: int) -> str:
     if job.state == "queued":
         until = f"not before {_moment(job.not_before)}" if job.not_before > now_ms else f"pool {job.pool}"
+        if job.outcome == "deferred":
+            return f"{until}; {job.error}"
         return f"{until}; {job.attempts} failed: {job.error}" if job.attempts else until
     if job.state == "running":
         return f"on {(job.owner or 'a command').removeprefix('worker/')} since {(job.started_at or '')[:19]}"

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import msgspec
 
-__all__ = ["Backoff", "retry_after_seconds"]
+__all__ = ["LONGEST_WAIT_S", "Backoff", "retry_after_seconds"]
+
+LONGEST_WAIT_S = 86400.0  # what is heeded of an absurd Retry-After: it must not close a host, or put off a job, for ever
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,8 +28,8 @@ def retry_after_seconds(value: str | None, now: float) -> float | None:
     """The header `Retry-After`, seconds or HTTP date, as seconds from `now`; None when missing or malformed."""
     if value is None:
         return None
-    if re.fullmatch(r"[0-9]{1,9}", value):
-        return float(value)
+    if re.fullmatch(r"[0-9]{1,400}", value):
+        return float(value[:18])  # no number of seconds that anybody means is longer
     # Only a throttled fetch gets here; the import costs more than the rest of this package.
     from email.utils import parsedate_to_datetime
 

@@ -8,7 +8,19 @@ import msgspec
 
 from kfm.errors import Quarantined, UpstreamUnavailable
 
-__all__ = ["Budget", "FetchRequest", "Fetched", "Fetcher", "SecretEchoed", "TooLarge", "UpstreamRefused", "Wait", "take_room", "too_large"]
+__all__ = [
+    "AskedToWait",
+    "Budget",
+    "FetchRequest",
+    "Fetched",
+    "Fetcher",
+    "SecretEchoed",
+    "TooLarge",
+    "UpstreamRefused",
+    "Wait",
+    "take_room",
+    "too_large",
+]
 
 
 class Budget:
@@ -101,6 +113,14 @@ class SecretEchoed(Quarantined):
     """The body repeats a credential we sent; nothing of it is kept, because raw bytes are never changed."""
 
     code: ClassVar[str] = "secret-echoed"
+
+
+class AskedToWait(UpstreamUnavailable):
+    """Upstream named the time from which on it wants to be asked again."""
+
+    def __init__(self, happened: str, *, expected: str = "", remedy: str = "", until: float) -> None:
+        super().__init__(happened, expected=expected, remedy=remedy)
+        self.until = until  # seconds since 1970
 
 
 class UpstreamRefused(UpstreamUnavailable):

@@ -1,6 +1,7 @@
 """The fetcher for http and https: conditional, resumable, bounded, and closed against everything not allowed by name."""
 
 import datetime as dt
+import math
 import random
 import re
 import time
@@ -13,8 +14,8 @@ import msgspec
 from kfm.clock import rfc3339
 from kfm.errors import UpstreamUnavailable
 from kfm.fetch.address import Lookup, lookup
-from kfm.fetch.backoff import Backoff, retry_after_seconds
-from kfm.fetch.base import Fetched, FetchRequest, SecretEchoed, UpstreamRefused, Wait, too_large
+from kfm.fetch.backoff import LONGEST_WAIT_S, Backoff, retry_after_seconds
+from kfm.fetch.base import AskedToWait, Fetched, FetchRequest, SecretEchoed, UpstreamRefused, Wait, too_large
 from kfm.fetch.connect import Dialer
 from kfm.fetch.credentials import resolve_headers
 from kfm.fetch.digest import Stated, stated_digest, tag_digest
@@ -31,7 +32,10 @@ from kfm.masking import Echo, masked
 
 __all__ = ["HttpFetcher", "canonical_url", "expand_url", "find_inline_secret", "resolve_headers", "unexpected_status"]
 
-MAX_RETRY_AFTER_S = 120.0
+MAX_RETRY_AFTER_S = (
+    30.0  # what upstream asks for is waited for here so long, twice as long in all; beyond that the job waits, not a process
+)
+MAX_OWN_WAIT_S = 120.0
 PASSING = {408, 429, 500, 502, 503, 504}
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 
@@ -110,6 +114,7 @@ class _Fetch:
         self._attempts = 0
         self._waits: list[Wait] = []
         self._busy_s = 0.0
+        self._asked_s = 0.0  # that upstream asked to wait, in all
         self._taken, self._kept = 0, False  # how much of the budget; whether what came stays
 
     def run(self, question: Question) -> Fetched:
@@ -137,10 +142,13 @@ class _Fetch:
 
     def _before_next(self, trouble: Transient) -> None:
         """Wait as long as it takes, or give up."""
-        if (trouble.retry_after or 0.0) > MAX_RETRY_AFTER_S:
-            raise self._asked_to_come_back(trouble.retry_after or 0.0, trouble.reason) from trouble
+        asked = trouble.retry_after or 0.0
+        self._asked_s += asked
+        if asked > MAX_RETRY_AFTER_S or self._asked_s > 2 * MAX_RETRY_AFTER_S:
+            raise self._asked_to_come_back(asked, trouble.reason) from trouble
         if self._attempts >= self._fetcher.attempts:
-            raise gave_up(self._first, f"{self._attempts} attempts failed, the last one: {trouble.reason}.") from trouble
+            why = f"{self._attempts} attempts failed, the last one: {trouble.reason}."
+            raise (self._wait_until(asked, why) if asked else gave_up(self._first, why)) from trouble
         if trouble.pause:
             self._pause(Wait(self._fetcher.backoff.delay(self._attempts, trouble.retry_after), trouble.reason), trouble)
 
@@ -155,7 +163,8 @@ class _Fetch:
             yield lambda head: manners.answered(target.host, head.status, retry_after_seconds(head.get("retry-after"), fetcher.now()))
 
     def _wait_for_turn(self, wait: Wait) -> None:
-        if wait.seconds > MAX_RETRY_AFTER_S:
+        # What we impose on ourselves is waited for longer: a capture of many pages would else never end.
+        if wait.seconds > (MAX_RETRY_AFTER_S if "asked to wait" in wait.reason else MAX_OWN_WAIT_S):
             raise self._asked_to_come_back(wait.seconds, wait.reason)
         before = self._fetcher.monotonic()
         self._pause(wait)
@@ -174,9 +183,14 @@ class _Fetch:
         self._fetcher.sleep(wait.seconds)
 
     def _asked_to_come_back(self, asked: float, reason: str) -> UpstreamUnavailable:
-        seconds = min(asked, 10 * 365 * 86400.0)  # a date in the year 9999 must not overflow
-        moment = rfc3339(dt.datetime.fromtimestamp(int(self._fetcher.now() + seconds), dt.UTC))
-        return gave_up(self._first, f"Upstream asks to wait {seconds:.0f} seconds ({reason}).", f"Try again after {moment}.")
+        bounded = f", of which {LONGEST_WAIT_S:.0f} are heeded" if asked > LONGEST_WAIT_S else ""
+        return self._wait_until(asked, f"Upstream asks to wait {asked:.0f} seconds{bounded} ({reason}).")
+
+    def _wait_until(self, asked: float, why: str) -> UpstreamUnavailable:
+        until = math.ceil(self._fetcher.now() + min(asked, LONGEST_WAIT_S))
+        moment = rfc3339(dt.datetime.fromtimestamp(until, dt.UTC))
+        said = gave_up(self._first, why, f"Try again after {moment}; a queued job waits until then.")
+        return AskedToWait(said.happened, expected=said.expected, remedy=said.remedy, until=until)
 
     def _condition(self) -> Condition:
         if self._resumes():
@@ -284,9 +298,8 @@ class _Fetch:
         self._taken = max(self._taken, size)
 
     def _unexpected(self, head: Head) -> Exception:
-        status = head.status
-        if status in PASSING:
-            asked = retry_after_seconds(head.get("retry-after"), self._fetcher.now())
+        status, asked = head.status, retry_after_seconds(head.get("retry-after"), self._fetcher.now())
+        if status in PASSING or asked:  # one that names a time says that it will pass, whatever it is called
             return Transient(f"http {status}" + (f", asked to wait {asked:g} s" if asked is not None else ""), retry_after=asked)
         return unexpected_status(self._first, status)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
+from kfm.fetch.backoff import LONGEST_WAIT_S
 from kfm.fetch.base import Wait
 from kfm.model.dataset import HostLimits, Polite
 
 __all__ = ["Manners"]
 
-LONGEST_BLOCK_S = 86400.0  # an absurd Retry-After must not close a host for ever
 SPACING_S, LONGEST_SPACING_S = 1.0, 60.0
 _POLL_S = 0.05
 _MOST_BYTES = 1 << 16
@@ -70,7 +70,7 @@ class Manners:
         if self._limits(host) is None:
             return
         if status in (429, 503) and asked is not None:
-            self._change(host, lambda state: self._block(state, min(asked, LONGEST_BLOCK_S), f"http {status}, asked to wait {asked:g} s"))
+            self._change(host, lambda state: self._block(state, min(asked, LONGEST_WAIT_S), f"http {status}, asked to wait {asked:g} s"))
         elif status == 429:
             self._slowed.add(host)
             self._change(host, self._lengthen)

@@ -45,6 +45,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     stack: str = ""
     retry: bool = True  # of a failure: whether trying again can help
+    until_ms: int = 0  # of a failure: the time that upstream named, in milliseconds since 1970
     exit_code: int = 0
     receipt: str = ""  # path of the receipt, when the job wrote its own
 
@@ -158,7 +159,7 @@ def _failed(error: KfmError) -> JobResult:
     stack = masked("".join(traceback.format_exception(cause)))[-_MOST:]
     return JobResult(
         status="failed", reason=_plain(error.happened), error=_plain(str(error)), stack=_plain(stack), decisions=decisions, exit_code=error.exit_code,
-        retry=not denied,
+        retry=not denied, until_ms=int(getattr(error, "until", 0) * 1000),
     )  # fmt: skip
 
 

@@ -107,7 +107,11 @@ def check_inputs(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
         ) from error
 
 
-def backoff_ms(job_id: str, attempts: int) -> int:
-    """How long to wait after the `attempts`-th failure: one second doubled each time, five minutes at most, spread by a quarter."""
+def backoff_ms(job_id: str, attempts: int, since_ms: int = 0) -> int:
+    """How long to wait after the `attempts`-th failure: a second after the first, then minutes, five at most, spread by a quarter.
+
+    `since_ms`: how long ago the failure was that this one counts with; the pause is no shorter, so tries within a minute are few.
+    """
     spread = zlib.crc32(f"{job_id} {attempts}".encode()) / 0xFFFFFFFF / 2 + 0.75
-    return int(min(1000 * 2 ** min(attempts - 1, 20), 300_000) * spread)
+    pause = 1000 if attempts <= 1 else 60_000 * 2 ** min(attempts - 2, 10)
+    return int(min(max(pause, since_ms), 300_000) * spread)

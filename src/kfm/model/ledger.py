@@ -96,10 +96,10 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     envelope: str = "{}"  # JSON: requested_by, inputs, parameters, trace
     owner: str | None = None  # the lease of the worker that has it
     token: int = 0
-    attempts: int = 0  # failures of this generation
+    attempts: int = 0  # failures of this generation; those within a minute are one
     losses: int = 0  # workers that died with it
     max_attempts: int = 5
-    outcome: str = ""  # succeeded, skipped, failed, cancelled, dead
+    outcome: str = ""  # succeeded, skipped, failed, cancelled, dead; while it waits: failed, or deferred to a time that upstream named
     error: str = ""
     started_at: str | None = None
     ended_at: str | None = None

@@ -17,6 +17,9 @@ __all__ = ["INGEST", "JobView", "envelope_of"]
 
 INGEST = "ingest.pull_source"
 _LONGEST_MS = 400_000  # no pause after a failure is longer: one that seems to be was set by a clock that was set back since
+_DEFERRED_MS = 86_400_000 + _LONGEST_MS  # the same for a time that upstream named
+_DEFERS_MS = 25_000  # a time that far away puts the job off; a nearer one is a failure like others, tried again then
+_MINUTE_MS = 60_000  # failures within it are one
 _FIELDS = JobRow.__struct_fields__
 _CHANGING = tuple(f for f in _FIELDS if f not in ("job_id", "job_type", "dataset_id", "partition", "win"))
 _COLUMNS = ", ".join(_FIELDS)
@@ -26,7 +29,8 @@ SQL["job_put"] = (
     + ", ".join(f"{f} = excluded.{f}" for f in _CHANGING)
 )
 SQL["job_ready"] = f"""select {_COLUMNS}, :now_ms as now_ms from job where state = 'queued' and pool = :pool
-  and (not_before <= :now_ms or (attempts > 0 and not_before > :now_ms + {_LONGEST_MS})) and not exists (select 1 from switch where name = job.dataset_id or name = job.job_type)
+  and (not_before <= :now_ms or (attempts > 0 and outcome <> 'deferred' and not_before > :now_ms + {_LONGEST_MS})
+    or (outcome = 'deferred' and not_before > :now_ms + {_DEFERRED_MS})) and not exists (select 1 from switch where name = job.dataset_id or name = job.job_type)
   order by priority desc, vtime, rowid limit :limit /*for update*/ /*skip locked*/"""
 SQL["job_list"] = f"""select {_COLUMNS} from job where (cast(:state as text) is null or state = :state)
   and (cast(:dataset_id as text) is null or dataset_id = :dataset_id) and (cast(:job_type as text) is null or job_type = :job_type)
@@ -93,7 +97,7 @@ class JobView(View):
         elif old.state == "queued":
             job = msgspec.structs.replace(
                 old, forced=max(old.forced, request.forced), reason=request.reason or old.reason, priority=max(old.priority, request.priority),
-                not_before=0 if request.forced else min(old.not_before, request.not_before) if old.attempts == 0 else old.not_before,
+                not_before=0 if request.forced else old.not_before if old.attempts or old.outcome == "deferred" else min(old.not_before, request.not_before),
             )  # fmt: skip
         elif request.forced and old.owner is None and self._is_lease_free(old):  # the holder is dead: the forced command takes over
             job = msgspec.structs.replace(old, forced=1, reason=request.reason)
@@ -163,12 +167,12 @@ class JobView(View):
             self._save(job, state="queued", again=0, owner=None, cancel=0)
             self.wake()
 
-    def failed(self, dataset_id: str, partition: str, win: str, error: str) -> None:
-        """Again after a pause; after too many failures it is put aside for a person."""
+    def failed(self, dataset_id: str, partition: str, win: str, error: str, until_ms: int = 0) -> None:
+        """Again after a pause, or at `until_ms`; after too many failures it is put aside for a person."""
         job = self.get(dataset_id, partition, win)
         if job is None:
             job = self.put(dataset_id, partition, win)
-        self._fail(job, error)
+        self._fail(job, error, until_ms=until_ms)
 
     def waiting(self, dataset_id: str) -> list[JobRow]:
         return [_must(r) for r in self._all("job_waiting", dataset_id=dataset_id)]
@@ -240,23 +244,35 @@ class JobView(View):
         self._do("job_finish_all", **which, outcome=outcome, now=self._now())
         return ours
 
-    def fail(self, worker: Token, job: JobRow, error: str, *, retry: bool = True, denied: bool = False) -> bool:
-        """The job did not succeed: again after a pause, or put aside; one that was denied has ended."""
+    def fail(self, worker: Token, job: JobRow, error: str, *, retry: bool = True, denied: bool = False, until_ms: int = 0) -> bool:
+        """The job did not succeed: again after a pause or at `until_ms`, or put aside; one that was denied has ended."""
         held = _row(self._one("job_held", job_id=job.job_id, owner=worker.lease, token=worker.number))
         if held is not None:
-            self._fail(held, error, retry=retry and not denied, denied=denied)
+            self._fail(held, error, retry=retry and not denied, denied=denied, until_ms=until_ms)
         return held is not None
 
-    def _fail(self, job: JobRow, error: str, *, retry: bool = True, denied: bool = False) -> None:
-        attempts, now = job.attempts + 1, self._store.now_ms()
-        common = {"attempts": attempts, "owner": None, "error": _kept(error), "again": 0, "cancel": 0}
+    def _fail(self, job: JobRow, error: str, *, retry: bool = True, denied: bool = False, until_ms: int = 0) -> None:
+        """One failure more, unless the last one that counted is less than a minute ago; what upstream put off is no failure."""
+        now = self._store.now_ms()
+        common = {"owner": None, "error": _kept(error), "again": 0, "cancel": 0}
+        if retry and until_ms - now > _DEFERS_MS:
+            forced = job.again - 1 if job.again else job.forced
+            self._save(
+                job, state="queued", **common, forced=forced, not_before=min(until_ms, now + _DEFERRED_MS - _LONGEST_MS), outcome="deferred"
+            )
+            self.wake()
+            return
+        since = now - later(dt.datetime.fromisoformat(job.ended_at)) if job.attempts and job.ended_at else -1
+        counts = not 0 <= since < _MINUTE_MS  # a clock that was set back counts
+        common |= {"attempts": job.attempts + counts, "ended_at": self._now() if counts else job.ended_at}
         if job.again:  # asked for again meanwhile: a new generation of the question
             self._save(job, state="queued", **{**common, "attempts": 0}, forced=job.again - 1)
-        elif not retry or attempts >= job.max_attempts:
+        elif not retry or job.attempts + counts >= job.max_attempts:
             outcome = "failed" if denied else "dead"
-            self._save(job, state="ended", **common, outcome=outcome, ended_at=self._now(), forced=0)
+            self._save(job, state="ended", **{**common, "ended_at": self._now()}, outcome=outcome, forced=0)
         else:
-            self._save(job, state="queued", **common, not_before=now + backoff_ms(job.job_id, attempts), outcome="failed")
+            pause = backoff_ms(job.job_id, job.attempts + counts, 0 if counts else since)
+            self._save(job, state="queued", **common, not_before=max(now + pause, until_ms), outcome="failed")
             self.wake()
 
     def release(self, worker: Token, jobs: Iterable[JobRow], later_ms: int = 0) -> None:
@@ -306,7 +322,7 @@ class JobView(View):
         return {r["job_id"] for r in self._all("job_cancelling", owner=worker.lease)}
 
     def next_at(self, pools: Sequence[str] = ()) -> tuple[int | None, bool]:
-        """When the next job that waits for its time is due, in milliseconds since 1970; whether one waits to be tried again."""
+        """When the next job that waits for its time is due, in milliseconds since 1970; whether one waits to be tried again soon."""
         rows = [r for r in self._all("job_next", now_ms=self._store.now_ms()) if not pools or r["pool"] in pools]
         return min((int(r["at"]) for r in rows), default=None), any(r["retries"] for r in rows)
 

@@ -1,5 +1,6 @@
 -- name: job_start
-update job set state = 'running', outcome = '', cancel = 0 where job_id = :job_id
+update job set state = 'running', outcome = '', cancel = 0, not_before = case when outcome = 'deferred' then 0 else not_before end
+where job_id = :job_id
 -- name: job_take
 update job set state = :state, owner = :owner, token = :token, started_at = :started_at, outcome = :outcome, wait_ms = cast(given.wait_ms as bigint)
 from (select json_extract(value, '$[0]') as taken_id, json_extract(value, '$[1]') as wait_ms from json_each(:rows)) as given where job_id = given.taken_id
@@ -39,7 +40,8 @@ update job set state = 'queued' where job_id = :job_id and state = 'running' and
 -- name: job_cancelling
 select job_id from job where owner = :owner and state = 'running' and cancel = 1
 -- name: job_next
-select pool, min(not_before) as at, sum(case when attempts > 0 then 1 else 0 end) as retries from job
+select pool, min(not_before) as at,
+  sum(case when attempts > 0 and outcome <> 'deferred' and not_before <= :now_ms + 5000 then 1 else 0 end) as retries from job
 where state = 'queued' and not_before > :now_ms and not_before < 250000000000000
   and not exists (select 1 from switch where name = job.dataset_id or name = job.job_type)
   and not exists (select 1 from pool where name = job.pool and paused <> '') group by pool

@@ -285,7 +285,7 @@ def test_a_host_that_is_closed_for_long_is_not_asked_at_all(asking, upstream, sa
     for asked in (1, 1):
         with pytest.raises(UpstreamUnavailable, match="asks to wait 600 seconds") as caught:
             agent.fetch(request, into)
-        assert caught.value.remedy == "Try again after 1970-01-01T00:26:40Z."
+        assert caught.value.remedy == "Try again after 1970-01-01T00:26:40Z; a queued job waits until then."
         assert len(upstream.asked) == asked
 
 
