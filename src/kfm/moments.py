@@ -5,7 +5,7 @@ from typing import Any
 
 from kfm.channel import EMPTY
 from kfm.clock import rfc3339
-from kfm.errors import UsageError
+from kfm.errors import IntegrityError, UsageError
 from kfm.model.ledger import Generation
 from kfm.runfiles import started_at
 from kfm.world import World
@@ -30,7 +30,10 @@ def _moment(tx: Any, made: Generation) -> str | None:
     if not made.run_id:
         told: str | None = tx.index.meta(f"appended/{made.dataset_id}/{made.generation}")
         return told
-    row = tx.runs.get(made.run_id)
+    try:
+        row = tx.runs.get(made.run_id)
+    except IntegrityError:  # a damaged row is for the doctor; the name of the run tells when it began
+        row = None
     if row is not None:
         return str(row.ended_at or row.timestamp)
     begun = started_at(made.run_id)
