@@ -3,7 +3,7 @@
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -14,7 +14,10 @@ from kfm.model.dataset import Column, Location, Release
 
 __all__ = [
     "LINES",
+    "DECODED",
     "MOST_COLUMNS",
+    "RECORD_BYTES",
+    "VALUE",
     "Books",
     "CaptureRefused",
     "ColumnProfile",
@@ -32,6 +35,9 @@ __all__ = [
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 MOST_COLUMNS = 10_000
+RECORD_BYTES = 64 << 20  # of one record, where the registry states no `max_record_bytes`
+VALUE = 4  # one value, which is held several times while it is written, may be this part of it
+DECODED = 2  # times as much as its text may be, a record may take in memory
 LINES = ("csv", "txt", "rdb", "dly", "json")  # formats whose records end with a line; of JSON only a record to each line
 _STEERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # a terminal, or the direction of what is read on it
 
@@ -71,7 +77,7 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     schema: tuple[Column, ...] = ()  # empty: inferred from the data
     known: tuple[Column, ...] = ()  # columns of the official version: what is inferred keeps their types where the data allows it
     known_words: dict[str, int] = {}  # documents: how many words each has in the official version
-    max_record_bytes: Annotated[int, msgspec.Meta(ge=1024)] = 64 << 20
+    max_record_bytes: Annotated[int, msgspec.Meta(ge=1024)] = RECORD_BYTES
     business_key: tuple[str, ...] = ()
     time_column: str | None = None
     incomplete: bool = False  # merge: records of the part were set aside, so one that is not there may still be upstream
@@ -205,6 +211,25 @@ def refusal_of_cut(source_id: str, why: str, **detail: Any) -> Refusal:
         expected="a whole file",
         remedy="Run again; if it stays so, look at the captured bytes and tell the upstream.",
         detail={"source_id": source_id, **detail},
+    )
+
+
+def refuse_record(source_id: str, line: int, limit: int, *, decoded: int = 0, value: str = "") -> NoReturn:
+    """Refuse a capture for one record that is larger than any may be; `decoded`: what it would take in memory, `value`: of which column."""
+    takes, most = f"is longer than {limit:,} bytes", f"{limit:,} bytes"
+    if decoded:
+        takes, most = f"would take about {decoded:,} bytes once it is read", f"{limit:,} bytes as text and {DECODED * limit:,} in memory"
+    elif value:
+        takes, most = f"has a value of more than {limit // VALUE:,} bytes, {value}", f"{limit:,} bytes, {limit // VALUE:,} in one value,"
+    raise Refused(
+        "record.size",
+        f"The record at line {line:,} of source {source_id} {takes}.",
+        expected=f"at most {most} for one record: `source.max_record_bytes` is {limit}",
+        remedy="Look at the captured bytes, a quote or bracket may never close; if such records are real, raise `source.max_record_bytes`"
+        " in the registry entry.",
+        source_id=source_id,
+        line=line,
+        limit=limit,
     )
 
 

@@ -70,6 +70,8 @@ class Feed:
         self.geometry = geometry if job.format == "geojson" or readers is not None else None
         self.cells = job.format == "csv" and readers is None
         self.readers = [_reader(job, i, geometry) for i in range(len(job.inputs))] if readers is None else readers
+        for reader in self.readers:
+            reader.record_limit = job.max_record_bytes
         # Inference reads the rows more than once, connector code must run once: its rows are spooled then.
         self._hooked = _Hooked(self.readers, hook, context, job.fixes, spool=not job.schema) if hook else None
         self._tally = _Tally()

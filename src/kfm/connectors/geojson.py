@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.connectors.base import InputFile, Refused
+from kfm.connectors.base import RECORD_BYTES, InputFile, Refused
 from kfm.connectors.geometry import Geometry, Problem
 from kfm.connectors.records import Decoder, Records, Slab, Twice, count_members, decode_once, refuse_depth
 from kfm.connectors.rows import Batch, Loose, Row, batch_of
@@ -23,6 +23,8 @@ _WGS84 = ("CRS84", "EPSG:4326", "EPSG::4326", "CRS84H")
 class JsonReader:
     """One JSON document: an array of objects, an object holding one, or an object per line."""
 
+    record_limit = RECORD_BYTES
+
     def __init__(self, source: InputFile, encoding: str | None, records: str | None) -> None:
         self._source, self._encoding = source, encoding
         self._path = tuple(records.split(".")) if records else None
@@ -30,7 +32,9 @@ class JsonReader:
         self.warnings: set[str] = set()
 
     def _open(self) -> Records:
-        return Records(utf8_blocks(self._source, "json", self._encoding, self.warnings), self.source_id, self._path)
+        return Records(
+            utf8_blocks(self._source, "json", self._encoding, self.warnings), self.source_id, self._path, limit=self.record_limit
+        )
 
     def _finish(self, records: Records) -> None:
         """Look at what stood beside the records."""
@@ -117,7 +121,13 @@ class GeoJsonReader(JsonReader):
         self._geometry = geometry
 
     def _open(self) -> Records:
-        return Records(utf8_blocks(self._source, "geojson", self._encoding, self.warnings), self.source_id, None, only="features")
+        return Records(
+            utf8_blocks(self._source, "geojson", self._encoding, self.warnings),
+            self.source_id,
+            None,
+            only="features",
+            limit=self.record_limit,
+        )
 
     def _finish(self, records: Records) -> None:
         kind, crs = records.members.get("type", b'"FeatureCollection"'), records.members.get("crs", b"null")

@@ -18,6 +18,8 @@ from kfm.model.dataset import Column
 
 __all__ = ["Census", "Inferred", "Widen", "cells_census", "is_identifier", "settle"]
 
+_LOOKED_AT = 400  # characters: what is longer is text, whatever follows
+_LONG = 8 << 20  # bytes of some texts
 _SHOWN = 12  # columns in a notice
 _ONE_IN = 100  # a type holds when fewer than one in so many values disagree
 _NO_NUMBER = r"[+-]?(?i:nan|inf|infinity)"
@@ -102,7 +104,7 @@ def is_identifier(name: str) -> bool:
 def cells_census(text: "pa.Array") -> Counter[str]:
     """The kinds of some CSV cells; null ones say nothing."""
     found: Counter[str] = Counter()
-    left = text.drop_null()
+    left = (pc.utf8_slice_codeunits(text, 0, _LOOKED_AT) if text.nbytes > _LONG else text).drop_null()
     for kind, pattern in (("integer", WHOLE), ("number", DECIMAL), ("blank", r"\s*"), ("nonfinite", _NO_NUMBER), ("boolean", _BOOLEAN)):
         left = _take(found, kind, left, f"^({pattern})$")
     return found + _text_census(left)
@@ -114,7 +116,7 @@ def values_census(values: Sequence[Any]) -> Counter[str]:
     for kind, n in Counter(map(type, values)).items():
         if kind is str:
             try:
-                found += _text_census(pa.array([v for v in values if type(v) is str], pa.string()))
+                found += _text_census(pa.array([v[:_LOOKED_AT] for v in values if type(v) is str], pa.string()))
             except UnicodeEncodeError:  # half a surrogate pair: such a row is set aside as text
                 found["string"] += n
         elif kind is int:
@@ -215,7 +217,7 @@ class Inferred:
             return cells_census(values)
         if not self._cells:
             return values_census(values)
-        texts = pa.array([v for v in values if isinstance(v, str)], pa.string())
+        texts = pa.array([v[:_LOOKED_AT] for v in values if isinstance(v, str)], pa.string())
         return cells_census(texts) + values_census([v for v in values if not isinstance(v, str)])
 
     def _fixed(self, name: str) -> str | None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 import numpy as np
 
-from kfm.connectors.base import MOST_COLUMNS, Refused
+from kfm.connectors.base import DECODED, MOST_COLUMNS, RECORD_BYTES, Refused, refuse_record
 
 __all__ = ["Decoder", "Records", "Slab", "Twice", "count_members", "decode_once", "named_twice", "refuse_depth", "twice_around"]
 
@@ -32,6 +32,10 @@ _TOP = ("", "")  # the path ".": every top-level value is a record
 _LARGE = b'"(too large to be kept)"'
 _KEEP = 1 << 20  # members beside the records are validated and kept up to this size
 
+_STEP = 8 << 20  # what is longer is one record, and looked at alone
+_WINDOW = 1 << 20  # bytes looked at at once
+_WEIGHT = np.zeros(256, np.uint8)  # bytes that a value takes in memory, by what stands before it
+_WEIGHT[[ord(","), ord("["), ord("{")]] = 32, 64, 200
 _DEPTH = np.zeros(256, np.int8)
 _DEPTH[[ord("{"), ord("[")]] = 1
 _DEPTH[[ord("}"), ord("]")]] = -1
@@ -59,8 +63,17 @@ class Slab(NamedTuple):
 class Records:
     """The records of one document: a bare array, the array at `path`, the only array of objects, or one value per line."""
 
-    def __init__(self, blocks: Iterator[bytes], source_id: str, path: tuple[str, ...] | None, *, only: str | None = None) -> None:
-        self._blocks, self._source, self._path, self._only = blocks, source_id, path, only
+    def __init__(
+        self,
+        blocks: Iterator[bytes],
+        source_id: str,
+        path: tuple[str, ...] | None,
+        *,
+        only: str | None = None,
+        limit: int = RECORD_BYTES,
+    ) -> None:
+        self._blocks, self._source, self._path, self._only, self._limit = blocks, source_id, path, only, limit
+        self._seen = 0  # records handed on
         self._buf, self._pos, self._base, self._eof = b"", 0, 0, False
         self._guessing = True
         self._found = self._empty = False
@@ -74,6 +87,30 @@ class Records:
             self._fail(f"in {name[:80]!r} the member {str(twice)[:80]!r} is there twice")
 
     def split(self, decode: Decoder) -> Iterator[Slab]:
+        """Slabs in source order; `decode` turns the text of a JSON array into a list."""
+        for slab in self._split(decode):
+            if len(slab.data) > self._limit:
+                self._check_each(slab)
+            yield slab
+            self._seen += len(slab.texts if slab.items is None else slab.items)
+
+    def _check_each(self, slab: Slab) -> None:
+        for i, text in enumerate(slab.texts or _pieces(slab.data), 1):
+            if len(text) > self._limit:
+                refuse_record(self._source, self._seen + i, self._limit)
+
+    def _check_open(self) -> None:
+        """Refuse a record, or a value beside the records, that has not ended within the limit."""
+        if len(self._buf) - self._pos > self._limit:
+            refuse_record(self._source, self._seen + 1, self._limit)
+
+    def _check_decoded(self, data: bytes) -> None:
+        """A long record may become many times as long: a position of nine characters takes 128 bytes."""
+        cost = len(data) + sum(int(np.sum(_WEIGHT[chars] * outside, dtype=np.int64)) for _, chars, outside in _outside_strings(data))
+        if cost > DECODED * self._limit:
+            refuse_record(self._source, self._seen + 1, self._limit, decoded=cost)
+
+    def _split(self, decode: Decoder) -> Iterator[Slab]:
         """Slabs in source order."""
         head = self._peek()
         if head == b"[":
@@ -99,6 +136,7 @@ class Records:
     def _fill(self, least: int = 1) -> bool:
         """Read on; consumed text is let go. False at the end of the file."""
         parts, size = [self._buf[self._pos :]], 0
+        self._base, self._buf, self._pos = self._base + self._pos, b"", 0
         while size < least and not self._eof:
             block = next(self._blocks, None)
             if block is None:
@@ -106,8 +144,7 @@ class Records:
             else:
                 parts.append(block)
                 size += len(block)
-        self._base += self._pos
-        self._buf, self._pos = b"".join(parts), 0
+        self._buf = b"".join(parts)
         return size > 0
 
     def _peek(self) -> bytes:
@@ -209,7 +246,7 @@ class Records:
 
     def _scalar(self) -> bytes:
         while (match := _SCALAR.match(self._buf, self._pos)) is not None and match.end() == len(self._buf) and self._fill():
-            pass
+            self._check_open()
         if match is None:
             self._fail("expected a value")
         self._pos = match.end()
@@ -256,6 +293,8 @@ class Records:
             return
         while True:
             guess = self._guess() if self._guessing else 0
+            if guess - self._pos > _STEP:
+                guess = 0  # it begins with a long record, which is looked at alone
             if guess:
                 data = self._buf[self._pos : guess]
                 items = self._try(decode, data)
@@ -263,20 +302,40 @@ class Records:
                     yield Slab(items, [], data)
                     self._pos = guess + _skip_comma(self._buf, guess)
                     continue
-            commas, close = _structure(self._buf[self._pos :])
+            commas, close = _structure(self._buf, self._pos)
             if guess and guess - self._pos not in commas:
                 self._guessing = False  # this document nests `},{`: guessing would fail at every block
             if close < 0 and not len(commas):
-                if not self._fill(max(1, len(self._buf) - self._pos)):
+                self._check_open()
+                if not self._fill(max(1, min(len(self._buf) - self._pos, _STEP))):
                     self._fail_at_end()
                 continue
             end = close if close >= 0 else int(commas[-1])
+            if end > _STEP:
+                if len(commas):
+                    end, close = int(commas[0]), -1
+                if end > self._limit:
+                    refuse_record(self._source, self._seen + 1, self._limit)
+                yield from self._long(decode, end)
+                if close >= 0:
+                    return
+                continue
             if close >= 0 and self._buf[self._pos + close] != ord("]"):
                 self.fail_at(self._base + self._pos + close, "expected ]")
             yield self._exact(decode, self._buf[self._pos : self._pos + end], commas[commas < end])
             self._pos += end + 1
             if close >= 0:
                 return
+
+    def _long(self, decode: Decoder, end: int) -> Iterator[Slab]:
+        """One long record; its text is held once, whatever follows."""
+        data, stop = self._buf[self._pos : self._pos + end], self._buf[self._pos + end]
+        if stop not in b",]":
+            self.fail_at(self._base + self._pos + end, "expected ]")
+        self._base += self._pos + end + 1
+        self._buf, self._pos = self._buf[self._pos + end + 1 :], 0
+        self._check_decoded(data)
+        yield self._exact(decode, data, np.empty(0, np.int64))
 
     def _guess(self) -> int:
         """Where, in the buffer, the last record that is certainly not the last of the array seems to end; 0 when there is none."""
@@ -325,14 +384,28 @@ class Records:
             if end <= self._pos:
                 if self._eof:
                     return
-                self._fill(max(1, len(self._buf) - self._pos))
+                self._check_open()
+                self._fill(max(1, min(len(self._buf) - self._pos, _STEP)))
                 continue
             texts = [line for line in self._buf[self._pos : end].split(b"\n") if line and not line.isspace()]
-            if texts:
+            if end - self._pos > _STEP:
+                self._base, self._buf, self._pos, end = self._base + end, self._buf[end:], 0, 0
+                yield from self._long_lines(decode, texts)
+            elif texts:
                 data = b",".join(texts)
                 items = self._try(decode, data)
                 yield Slab(items, texts, data) if items is None or len(items) == len(texts) else Slab(None, texts, data)
             self._pos = end
+
+    def _long_lines(self, decode: Decoder, texts: list[bytes]) -> Iterator[Slab]:
+        """Lines of which one is long, each for itself."""
+        for text in texts:
+            if len(text) > self._limit:
+                refuse_record(self._source, self._seen + 1, self._limit)
+            if len(text) > _STEP:
+                self._check_decoded(text)
+            items = self._try(decode, text)
+            yield Slab(items, [text], text) if items is None or len(items) == 1 else Slab(None, [text], text)
 
     # -- refusals
 
@@ -468,33 +541,44 @@ def _skip_comma(buf: bytes, at: int) -> int:
     return len(match.group(1))
 
 
-def _structure(text: bytes) -> tuple["np.ndarray[Any, Any]", int]:
-    """Positions of the commas between records, and of the bracket that closes their array (-1 when it is further on)."""
-    chars, outside = _outside_strings(text)
-    depth = np.cumsum(_DEPTH[chars] * outside, dtype=np.int32)
-    closed = np.flatnonzero(depth < 0)
-    close = int(closed[0]) if len(closed) else -1
-    limit = close if close >= 0 else len(chars)
-    commas = np.flatnonzero((chars[:limit] == ord(",")) & (depth[:limit] == 0) & outside[:limit])
-    return commas, close
+def _structure(text: bytes, start: int = 0) -> tuple["np.ndarray[Any, Any]", int]:
+    """Positions, from `start` on, of the commas between records, and of the bracket that closes their array (-1 when it is further on)."""
+    found, before = [np.empty(0, np.int64)], 0
+    for at, chars, outside in _outside_strings(text, start):
+        depth = before + np.cumsum(_DEPTH[chars] * outside, dtype=np.int32)
+        closed = np.flatnonzero(depth < 0)
+        limit = int(closed[0]) if len(closed) else len(chars)
+        found.append(at + np.flatnonzero((chars[:limit] == ord(",")) & (depth[:limit] == 0) & outside[:limit]))
+        before = int(depth[-1])
+        if len(closed):
+            return np.concatenate(found), at + limit
+    return np.concatenate(found), -1
 
 
 def _names(text: bytes) -> int:
     """How many members are named, each as often as it is."""
-    chars, outside = _outside_strings(text)
-    return int(np.count_nonzero((chars == ord(":")) & outside))
+    return sum(int(np.count_nonzero((chars == ord(":")) & outside)) for _, chars, outside in _outside_strings(text))
 
 
-def _outside_strings(text: bytes) -> tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]:
-    """The characters, and which of them stand in no string."""
-    plain = _ESCAPE.sub(b"__", text) if b"\\" in text else text
-    chars = np.frombuffer(plain, np.uint8)
-    return chars, np.cumsum(chars == ord('"'), dtype=np.uint8) & 1 == 0  # wraps at 256, which keeps the parity
+def _outside_strings(text: bytes, start: int = 0) -> Iterator[tuple[int, "np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]]:
+    """Some characters at a time, where they begin from `start` on, and which of them stand in no string."""
+    at, quotes = start, 0
+    while at < len(text):
+        piece = text[at : at + _WINDOW]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # what a backslash escapes stands beside it
+            piece = text[at : at + _WINDOW + 1]
+        chars = np.frombuffer(_ESCAPE.sub(b"__", piece) if b"\\" in piece else piece, np.uint8)
+        seen = np.cumsum(chars == ord('"'), dtype=np.uint8) + np.uint8(quotes)  # wraps at 256, which keeps the parity
+        yield at - start, chars, seen & 1 == 0
+        at, quotes = at + len(piece), int(seen[-1]) & 1
 
 
 def _deepest(text: bytes) -> int:
-    chars = np.frombuffer(text, np.uint8)
-    return int(np.cumsum(_DEPTH[chars], dtype=np.int32).max(initial=0))
+    deepest = before = 0
+    for at in range(0, len(text), _WINDOW):
+        depth = before + np.cumsum(_DEPTH[np.frombuffer(text[at : at + _WINDOW], np.uint8)], dtype=np.int32)
+        deepest, before = max(deepest, int(depth.max(initial=0))), int(depth[-1])
+    return deepest
 
 
 @lru_cache(maxsize=1)  # several records of a slab are often asked for, each with its neighbours

@@ -43,6 +43,7 @@ class Reader(Protocol):
 
     source_id: str
     warnings: set[str]
+    record_limit: int  # bytes of one record
 
     def loose(self) -> Iterator[list[Loose]]:
         """Every record, a block at a time."""

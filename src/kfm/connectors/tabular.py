@@ -3,13 +3,14 @@
 import csv
 import io
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import chain, islice
 from typing import NamedTuple, NoReturn
 
-from kfm.connectors.base import MOST_COLUMNS, InputFile, Refused
+from kfm.connectors.base import MOST_COLUMNS, RECORD_BYTES, InputFile, Refused, refuse_record
 from kfm.connectors.geometry import Problem
 from kfm.connectors.rows import Batch, Loose
 from kfm.connectors.text import line_ends, text_blocks, warn_of_ends
@@ -18,9 +19,10 @@ __all__ = ["CsvReader"]
 
 # A NUL never reaches us (the text reader refuses it), so a line of one shows whether a quote was open when the block ended.
 _END = "\x00"
-_MAX_CELL = 16 << 20
+_LONG = 8 << 20  # characters: what is longer is not given to the csv module, which takes four bytes for each and copies them twice
 _DELIMITERS = ",;\t|"
 _GLUED = re.compile("[\r\n]\ufeff")
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 class _Chunk(NamedTuple):
@@ -40,11 +42,13 @@ class _Chunk(NamedTuple):
 @lru_cache(1)
 def _lines(text: str) -> list[str]:
     """Split once, however many of its rows are asked for."""
-    return list(io.StringIO(text, newline=""))
+    return _LINE.findall(text) if len(text) > _LONG else list(io.StringIO(text, newline=""))
 
 
 class CsvReader:
     """One CSV file with a header line."""
+
+    record_limit = RECORD_BYTES
 
     def __init__(self, source: InputFile, encoding: str | None) -> None:
         self._source, self._encoding = source, encoding
@@ -139,29 +143,38 @@ class CsvReader:
 
     def _parsed(self) -> Iterator[_Chunk]:
         """Blocks cut after a line end outside quotes; what is left open is held for the next block."""
-        csv.field_size_limit(_MAX_CELL)
+        csv.field_size_limit(2 * _LONG)
         held, line, delimiter = "", 1, ""
         ends: set[str] = set()
         for block in chain(text_blocks(self._source, "csv", self._encoding, self.warnings), (None,)):
             final = block is None
             held += block or ""
-            cut = len(held) if final else held.rfind("\n") + 1 or held.rfind("\r", 0, -1) + 1
+            long = len(held) > _LONG
+            cut = len(held) if final or long else held.rfind("\n") + 1 or held.rfind("\r", 0, -1) + 1
             if not cut:
                 continue
             delimiter = delimiter or self._separator(held)
             if "\ufeff" in held and (glued := _GLUED.search(held)):
                 at = line + len(_lines(held[: glued.end()])) - 1
                 self._refuse_syntax("the line begins with a byte order mark, as if two files were put together", at)
-            chunk, used = self._parse(held[:cut], line, delimiter)
+            chunk, used = _parse_long(held, line, delimiter, final=final) if long else self._parse(held[:cut], line, delimiter)
             if final and used < cut:
                 at = chunk.ends[-1] + 1 if chunk.ends else line
                 raise Refused.cut(self.source_id, f"it ends inside a quoted cell, which begins on line {at} or after it", line=at)
-            ends |= _record_ends(held[:used], chunk)
-            yield chunk
+            if len(chunk.text) > self.record_limit:
+                self._check_sizes(chunk)
+            ends |= set() if long else _record_ends(held[:used], chunk)
             line, held = chunk.next, held[used:]
-            if len(held) > 2 * _MAX_CELL:
-                self._refuse_syntax("a quoted cell never ends", line)
+            yield chunk
+            del chunk
+            if sys.getsizeof(held) > self.record_limit:  # one character beyond the first 65,536 makes all of them take four bytes
+                refuse_record(self.source_id, line, self.record_limit)
         warn_of_ends(self.source_id, ends, self.warnings)
+
+    def _check_sizes(self, chunk: _Chunk) -> None:
+        for i, start in enumerate(chunk.starts):
+            if len(chunk.raw(i).encode("utf-8", "replace")) > self.record_limit:
+                refuse_record(self.source_id, start, self.record_limit)
 
     def _separator(self, text: str) -> str:
         return _delimiter(text)
@@ -238,6 +251,57 @@ def _record_ends(text: str, chunk: _Chunk) -> set[str]:
     lines = _lines(text)
     last = (lines[e - chunk.first] for e in chunk.ends if e - chunk.first < len(lines))
     return {line[len(line.rstrip("\r\n")) :] for line in last} - {""}
+
+
+def _parse_long(text: str, first: int, delimiter: str, *, final: bool) -> tuple[_Chunk, int]:
+    """The whole rows of a text with a long record, as the csv module means them, and how much of it they take; each cell is copied once."""
+    stop = re.compile(f"[{re.escape(delimiter)}\r\n]")
+    rows: list[list[str]] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    at, line = 0, first
+    while at < len(text):
+        found = _record(text, at, stop, final=final)
+        if found is None:
+            break
+        cells, after = found
+        count = text.count("\n", at, after) + text.count("\r", at, after) - text.count("\r\n", at, after)
+        if cells != [""]:  # blank lines are no records
+            rows.append(cells)
+            starts.append(line)
+            ends.append(line + max(count, 1) - 1)
+        at, line = after, line + count
+    return _Chunk(rows, starts, ends, text, first, line), at
+
+
+def _record(text: str, at: int, stop: "re.Pattern[str]", *, final: bool) -> tuple[list[str], int] | None:
+    """The cells of the row at a place and where the next one begins; None when it does not end here."""
+    cells: list[str] = []
+    while True:
+        parts: list[str] = []
+        if text.startswith('"', at):
+            at += 1
+            while True:
+                quote = text.find('"', at)
+                if quote < 0:
+                    return None
+                twice = text.startswith('"', quote + 1)
+                parts.append(text[at : quote + twice])
+                at = quote + 1 + twice
+                if not twice:
+                    break
+        end = stop.search(text, at)
+        if end is None:
+            cells.append("".join([*parts, text[at:]]))
+            return (cells, len(text)) if final else None
+        cells.append("".join([*parts, text[at : end.start()]]))
+        at = end.end()
+        if end.group() == "\n":
+            return cells, at
+        if end.group() == "\r":
+            if at == len(text) and not final:
+                return None  # the rest of the line end may follow
+            return cells, at + text.startswith("\n", at)
 
 
 def _ragged(cells: list[str], header: list[str]) -> Problem:

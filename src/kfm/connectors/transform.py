@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kfm.connectors import kinds
-from kfm.connectors.base import LINES, MOST_COLUMNS, Books, Refused, TransformJob, TransformResult, ends_open
+from kfm.connectors.base import LINES, MOST_COLUMNS, VALUE, Books, Refused, TransformJob, TransformResult, ends_open, refuse_record
 from kfm.connectors.characters import TURNING, check_texts
 from kfm.connectors.code import hook_of
 from kfm.connectors.conflicts import Clashes, Place, key_text, rows_at, settle, spelt_out
@@ -268,6 +268,7 @@ class _Pass:
             for batch in feed.batches(self._names):
                 self._take(batch, writer, keys)
                 self._progress(batch.source_id, feed.tally.read)
+                del batch  # it may be long, and the reader is about to make another
             if self._provisional and self._inferred is not None:
                 self._inferred.check(self.columns)
             for batch in self._mended:
@@ -406,8 +407,17 @@ class _Pass:
                 batch.bad.setdefault(i, ("type", f"{column.name}: {shown!r:.80} is not written as the {column.type} the others are"))
             if array.null_count < len(array):
                 self._filled.add(column.name)
+            if column.type in ("string", "json") and array.nbytes > self.job.max_record_bytes // VALUE:
+                self._check_long(column, array, batch)
             arrays.append(array)
         return arrays, geo
+
+    def _check_long(self, column: Column, array: "pa.Array", batch: Batch) -> None:
+        """Refuse a value that is so long that writing it would take many times as much memory."""
+        lengths = pc.binary_length(array)
+        if (pc.max(lengths).as_py() or 0) > self.job.max_record_bytes // VALUE:
+            at = int(pc.index(lengths, pc.max(lengths)).as_py())
+            refuse_record(batch.source_id, batch.line(at), self.job.max_record_bytes, value=column.name)
 
     def _unwanted(self, batch: Batch, arrays: list["pa.Array"], geo: GeoColumn | None) -> Any:
         """A mask of the rows that are not wanted by rule: the reader said so, or they lie outside the registered area."""

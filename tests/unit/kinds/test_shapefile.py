@@ -124,6 +124,15 @@ def test_records_marked_as_deleted_are_counted_and_dropped_by_rule(tmp_path: Pat
     assert len(rows) == 4 - len(gone)
 
 
+def test_a_shape_that_is_too_long_is_refused_with_its_record_and_the_limit(tmp_path: Path) -> None:
+    ring = ", ".join(f"{-98 + n / 1000} 38" for n in range(200))
+    files = zipped(parts(tmp_path, "POLYGON ((-98 38, -97 38, -97 39, -98 38))", f"POLYGON (({ring}, -97 39, -98 38))"))
+    assert table(tmp_path, files)[0].books.written == 2
+    with pytest.raises(CaptureRefused, match="record at line 2") as refused:
+        table(tmp_path, files, max_record_bytes=2048)
+    assert refused.value.code == "record.size" and "`source.max_record_bytes` is 2048" in refused.value.expected
+
+
 def test_text_is_read_in_the_code_page_it_says(tmp_path: Path) -> None:
     files = parts(tmp_path / "w", "POINT (-98 38)", encoding="ISO-8859-1", names=("Doña Ana",))
     for sheet in (b"ISO 88591", b"ISO-8859-1", b"ANSI 1252", b"cp1252", b"1252"):

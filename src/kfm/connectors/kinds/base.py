@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from kfm.clock import rfc3339
-from kfm.connectors.base import InputFile, Refused, TransformJob
+from kfm.connectors.base import RECORD_BYTES, InputFile, Refused, TransformJob
 from kfm.connectors.rows import Batch, Loose, batch_of
 
 __all__ = ["Ask", "NotFetched", "RowReader", "near", "options_of", "utc"]
@@ -63,6 +63,8 @@ class Ask:
 
 class RowReader(ABC):
     """A reader that makes its rows one by one: subclasses write `rows`."""
+
+    record_limit = RECORD_BYTES
 
     def __init__(self, source: InputFile) -> None:
         self.source_id, self.path = source.source_id, Path(source.path)

@@ -19,7 +19,7 @@ import shapely
 from pyogrio.errors import DataSourceError, FeatureError
 
 from kfm.connectors.archive import MAX_BYTES, unpack
-from kfm.connectors.base import InputFile, Refused, TransformJob
+from kfm.connectors.base import DECODED, InputFile, Refused, TransformJob, refuse_record
 from kfm.connectors.crs import Bounds, ToWgs84, to_wgs84
 from kfm.connectors.geometry import Problem
 from kfm.connectors.kinds.base import RowReader, options_of
@@ -31,7 +31,9 @@ __all__ = ["Options", "columns", "readers"]
 
 _NEEDED = (".shp", ".shx", ".dbf", ".prj")
 _CRS = "crs.wkt"  # the .prj is read by us: GDAL stumbles over some that are none
-_ROWS = 1024  # at a time: shapes can be large
+_ROWS = 1024  # at a time, and as many bytes of shapes at most, for they can be large
+_AT_ONCE = 4 << 20
+_GROWS = 8  # times that a shape takes in memory, on its way to GeoJSON and back
 _POINT = (1, 11, 21)  # shape types of single points: plain, with Z, with M
 _TYPES = {"OFTString": "string", "OFTInteger": "integer", "OFTInteger64": "integer", "OFTReal": "number", "OFTDate": "date"}
 _STATE = "State `encoding` under `source` in the registry entry."
@@ -194,13 +196,21 @@ class _Reader(RowReader):
     def rows(self) -> Iterator[Loose]:
         opened = self._opened
         try:
-            how = {"encoding": opened.encoding, "use_pyarrow": True, "batch_size": _ROWS, "return_fids": True}
+            how = {"encoding": opened.encoding, "use_pyarrow": True, "batch_size": self._at_once(), "return_fids": True}
             with pyogrio.raw.open_arrow(opened.path, **how) as (_, batches):
                 yield from self._all(row for batch in batches for row in self._batch(batch))
         except (DataSourceError, FeatureError, shapely.GEOSException) as error:
             _refuse("damaged", f"it cannot be read: {error}", "shapes and records that can be read")
         except UnicodeDecodeError as error:
             _refuse("encoding", f"its text is not {opened.encoding}: {error.reason}", "text in its code page", _STATE)
+
+    def _at_once(self) -> int:
+        """How many records are read together, by the longest shape; one that is too long is refused."""
+        lengths = np.memmap(self._opened.path.with_suffix(".shx"), ">i4", "r", offset=100)[1::2]
+        at, longest = int(lengths.argmax()), 2 * int(lengths.max(initial=0))
+        if longest > self.record_limit or longest * _GROWS > DECODED * self.record_limit:
+            refuse_record(self.source_id, at + 1, self.record_limit, decoded=longest * _GROWS)
+        return max(1, min(_ROWS, _AT_ONCE // max(1, longest)))
 
     def _all(self, rows: Iterator[Loose]) -> Iterator[Loose]:
         """The rows, and those that upstream marked as deleted where they stood: every record is in the books."""
