@@ -578,6 +578,17 @@ def test_records_in_conflict_are_shown_corrected_or_set_aside_as_registered(kfm:
     assert kfm("verify", TREES).code == 0
 
 
+def test_a_capture_refused_for_a_conflict_is_replayed_once_it_is_corrected(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    up.files["/trees.csv"] = trees("T4,5.5,2001-05-05", bad="T3,3.5,2001-05-03")
+    register(ws, up, "business_key: [tree_id]\n")
+    run = kfm("run", TREES, "--json").json["runs"][0]["run_id"]
+    assert fix(kfm, run, "tree_id=T40", row=2).code == 0
+    assert "quarantine replay" in kfm("quarantine", "show", run, "--json").json["next"][0]
+    assert replay(kfm, run)["runs"][0]["state"] == "COMMITTED"
+    assert (heights(kfm, ws)["T4"], heights(kfm, ws)["T40"]) == (4.5, 5.5)
+    assert not items(kfm)
+
+
 def test_of_records_in_conflict_the_newest_may_stay(kfm: Kfm, ws: Path, up: Upstream) -> None:
     up.files["/trees.csv"] = trees("T4,5.5,2001-05-04", "T4,6.5,2001-05-03", count=20, bad="T3,3.5,2001-05-03")
     register(ws, up, "business_key: [tree_id]\nmax_quarantined: 0.5\nconflicts: newest\n")
