@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -62,10 +63,15 @@ class ToWgs84(NamedTuple):
 
 def fits(crs: str | int, x: Any, y: Any) -> Any:
     """Whether numbers can be positions in `crs` as they are: degrees where it counts in degrees, lengths where it counts in those."""
+    degrees, home = _meant(crs)
+    return (np.abs(x) <= 180) & (np.abs(y) <= 90) if degrees else ~_in_degrees(home, x, y)
+
+
+@lru_cache(maxsize=16)
+def _meant(crs: str | int) -> tuple[bool, Bounds | None]:
+    """Whether a system counts in degrees, and the part of the Earth it is meant for."""
     system = _parsed(crs)
-    if system.is_geographic:
-        return (np.abs(x) <= 180) & (np.abs(y) <= 90)
-    return ~_in_degrees(_area(system) or _home(system), x, y)
+    return system.is_geographic, _area(system) or _home(system)
 
 
 def _in_degrees(home: Bounds | None, x: Any, y: Any) -> Any:

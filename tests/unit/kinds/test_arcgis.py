@@ -530,3 +530,27 @@ def test_points_in_nad27_may_stay_as_numbers_in_their_own_system(tmp_path: Path)
 def test_lines_cannot_stay_as_numbers(tmp_path: Path) -> None:
     with pytest.raises(CaptureRefused, match="only points"):
         read(tmp_path, about("esriGeometryPolyline"), features({"paths": [[[0, 0], [1, 1]]]}, wkid=4267), options={"positions": "keep"})
+
+
+# -- two parts of one answer that contradict each other
+
+
+METRES = {"x": -10_964_000.0, "y": 4_600_000.0}  # near Larned on the map of EPSG:3857
+
+
+@pytest.mark.parametrize("positions", ["move", "keep"])
+@pytest.mark.parametrize(("wkid", "good", "odd"), [(3857, METRES, {"x": -98.5, "y": 38.1}), (4326, {"x": -98.5, "y": 38.1}, METRES)])
+def test_degrees_on_a_map_of_metres_and_metres_on_the_globe_are_set_aside(tmp_path, wkid, good, odd, positions):
+    layer = about(extent={"spatialReference": {"wkid": wkid}})
+    result, rows = read(tmp_path, layer, features(good, odd, good, wkid=wkid), max_quarantined=1.0, options={"positions": positions})
+    assert ([r["objectid"] for r in rows], result.books.quarantined) == ([0, 2], 1)
+    assert json.loads((tmp_path / result.quarantine).read_text())["rule"] == "crs.range"
+
+
+def test_a_page_in_another_system_than_its_layer_must_lie_where_the_layer_says(tmp_path):
+    stated = {"xmin": 500_000, "ymin": 4_100_000, "xmax": 620_000, "ymax": 4_300_000, "spatialReference": {"wkid": 26914}}
+    here = features({"x": -98.5, "y": 38.1})
+    assert len(read(tmp_path, about(extent=stated), here)[1]) == 1, "the page itself says degrees, and they are where the layer is"
+    elsewhere = features({"x": 550_000, "y": 4_200_000}, wkid=26915)  # the numbers of zone 14, under the name of zone 15
+    result, rows = read(tmp_path, about(extent=stated), elsewhere, max_quarantined=1.0)
+    assert (rows, json.loads((tmp_path / result.quarantine).read_text())["rule"]) == ([], "crs.contradiction")

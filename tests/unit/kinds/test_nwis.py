@@ -324,3 +324,13 @@ def test_the_same_bytes_give_the_same_table(read: Callable[..., Made]) -> None:
     one, two = read(text), read(text.replace("\n", "\r\n"))
     assert one.result.content_id == two.result.content_id
     assert one.result.schema == nwis.COLUMNS and one.result.key == nwis.KEY
+
+
+def test_a_document_that_states_another_unit_than_its_parameter_has_is_set_aside(read: Callable[..., Made]) -> None:
+    wrong = series([point("1")], unit={"unitCode": "m3/s"})
+    made = read(document(series([point("1", "2020-02-15T00:00:00.000")]), wrong), "json")
+    assert (len(made.rows), made.result.books.quarantined) == (1, 1)
+    head = "agency_cd\tsite_no\tdatetime\t1_00060_00003\t1_00060_00003_cd\n5s\t15s\t20d\t14n\t10s\nUSGS\t07141220\t2020-01-01\t5\tA\n"
+    for said, kept in (("cubic feet per second", 1), ("cubic meters per second", 0), ("[from the upper gauge]", 1)):
+        found = read(f"#  1  00060  00003  Discharge, {said} (Mean)\n{head}")
+        assert (found.result.books.written, found.result.books.quarantined) == (kept, 1 - kept), said

@@ -480,3 +480,39 @@ class TestRecordings:
         (tmp_path / "child").mkdir()
         run_transform(job(path), tmp_path / "child")
         assert tree(tmp_path / "child") == tree(scratch)
+
+
+# -- what cannot be true
+
+
+def test_an_image_that_cannot_be_read_back_is_refused(tmp_path, monkeypatch):
+    path = tif(tmp_path / "a.tif", np.arange(64, dtype=np.float32).reshape(8, 8))
+    optimise = raster._optimise
+
+    def spoil(name: str, *, smooth: bool) -> None:
+        optimise(name, smooth=smooth)
+        with rasterio.open(name, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as image:
+            image.write(np.zeros((8, 8), np.float32), 1)
+
+    monkeypatch.setattr(raster, "_optimise", spoil)
+    with pytest.raises(CaptureRefused) as error:
+        run_inline(job(path), Path.cwd())
+    assert error.value.code == "raster.unreadable"
+
+
+@pytest.mark.parametrize("bands", [1, 3])
+def test_an_undeclared_filler_sets_the_image_aside_and_a_declared_one_does_not(tmp_path, bands):
+    data = np.full((bands, 8, 8), 15, np.float32)
+    data[-1, 2, 2] = -9999
+    assert len(made(tif(tmp_path / "declared.tif", data, nodata=-9999))) == 1
+    with pytest.raises(CaptureRefused) as error:
+        run_inline(job(tif(tmp_path / "not.tif", data)), Path.cwd())
+    assert "value.sentinel 1" in error.value.happened
+
+
+def test_a_map_of_metres_with_pixels_of_degrees_is_set_aside(tmp_path):
+    data = np.full((8, 8), 15, np.float32)
+    for crs, origin in (("EPSG:32614", (-98.5, 38.5, 0.01, 0.01)), ("EPSG:4326", (600_000, 4_300_000, 30, 30))):
+        with pytest.raises(CaptureRefused) as error:
+            run_inline(job(tif(tmp_path / "a.tif", data, crs=crs, origin=origin)), Path.cwd())
+        assert "crs.range 1" in error.value.happened

@@ -10,7 +10,7 @@ import hashlib
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby, product
 from pathlib import Path
@@ -217,7 +217,8 @@ class RasterReader(RowReader):
                 if outline is None and problem is None:
                     self.warnings.add(f"{name} has no footprint: its outline leaves the Earth, or goes round a pole.")
                 _check_size(src, layer, self.source_id)
-                yield grid | self._row(src, layer, crs, name), problem
+                row = grid | self._row(src, layer, crs, name)
+                yield row, problem or _filled(row["bands"] or ())
 
     def _row(self, src: Any, layer: Layer, crs: Any, name: str) -> Row:
         bands = _write(src, layer, crs, name)
@@ -510,6 +511,17 @@ def _degrees(crs: Any, x: Any, y: Any) -> tuple[Any, Any]:
     if base is not None and base.datum is not None and re.match(r"unnamed|unknown", base.datum.name, re.IGNORECASE):
         return (x, y) if system.is_geographic else Transformer.from_crs(system, base, always_xy=True).transform(x, y)
     return to_wgs84(text, (float(x.min()), float(y.min()), float(x.max()), float(y.max())))(x, y)
+
+
+def _filled(bands: Sequence[Row]) -> Problem | None:
+    """The table of sentinels for images of several bands, whose figures stand in one column together."""
+    for band in bands:
+        if odd := next((band[k] for k in ("min", "max") if band.get(k) in _FILLER), None):
+            return (
+                "value.sentinel",
+                f"band {band['band']}: {odd:g} is what stands where there is no value, and the file does not declare it",
+            )
+    return None
 
 
 def _misplaced(src: Any, crs: Any) -> Problem | None:
