@@ -11,7 +11,7 @@ from kfm.channel import EMPTY, content_key, kept_out
 from kfm.clock import rfc3339
 from kfm.errors import Denied, KfmError, StepFailed
 from kfm.model import ids
-from kfm.model.ledger import Generation, HeadKey, LedgerRow, NoopRow, Token, stamp_of
+from kfm.model.ledger import UNCHANGED, Generation, HeadKey, LedgerRow, NoopRow, Token, stamp_of
 from kfm.model.plan import Plan, plan_hash
 from kfm.model.staged import is_assembly
 from kfm.moments import check_clock
@@ -44,6 +44,7 @@ class Decision:
     kind: str  # noop, settle, look_again, resume, new
     row: LedgerRow | None = None
     wal: Wal | None = None
+    code: str = ""  # of a noop: unchanged, kept_out, older, proposed, denied, staged
     reason: str = ""
     names: str = ""
     exit_code: int = 0
@@ -94,7 +95,8 @@ def claim(
         return Decision(kind="look_again", forced=forced)
     close_runs(tx, world, mine, "another input, spec or base came first" if not forced else "closed by --force")
     place = next((r for r in mine if r.state == "PROPOSED" and r.pinned == head.generation and not is_assembly(r)), None)
-    return _new_run(tx, world, target, captured, plan, toolchain, run_id, head, forced, place)
+    why = job.reason if job is not None and not target.staged else ""
+    return _new_run(tx, world, target, captured, plan, toolchain, run_id, head, forced, place, why)
 
 
 def _unfinished(tx: Any, target: Target) -> list[LedgerRow]:
@@ -108,39 +110,39 @@ def _unfinished(tx: Any, target: Target) -> list[LedgerRow]:
 
 def is_noop(
     tx: Any, world: World, target: Target, captured: Captured, head: Generation, mine: list[LedgerRow]
-) -> tuple[str, str, int] | None:
-    """(reason, what it names, exit code) when there is nothing to do."""
+) -> tuple[str, str, str, int] | None:
+    """(code, reason, what it names, exit code) when there is nothing to do; the code is what others decide by."""
     if captured.refused is not None:  # what was kept of it may equal the head, and still it was refused
         return None
     if _known(tx, target, captured, head):
-        return "unchanged", f"generation {head.generation}", 0
+        return UNCHANGED, "unchanged", f"generation {head.generation}", 0
     out = kept_out(head, target.partition, target.win, captured.input_hash, target.transform_hash)
     if out is not None:
         word = "withdrawn" if out[0] == "suppressed" else "rolled back"
-        return f"this content was {word} by generation {out[1]}", f"generation {out[1]}", 0
+        return "kept_out", f"this content was {word} by generation {out[1]}", f"generation {out[1]}", 0
     said, official = (
         (captured.sources[0].get("stamp", "") if captured.sources else ""),
         official_stamp(tx, target.dataset_id, head.version_id),
     )
     if is_older(said, official) and target.again is None and not target.staged:
-        return older_told(said, official), f"generation {head.generation}", 0
+        return "older", older_told(said, official), f"generation {head.generation}", 0
     same = [r for r in mine if r.state == "PROPOSED" and (r.input_hash, r.spec_hash) == (captured.input_hash, target.spec_hash)]
     waiting = next((r for r in same if r.pinned == head.generation), None)
     if waiting is not None:
         mine.remove(waiting)
         number = tx.index.proposal_number(waiting.run_id)
         if not approved(world, waiting):
-            return "already proposed, waits for a person", f"proposal {number}", 7
+            return "proposed", "already proposed, waits for a person", f"proposal {number}", 7
         tx.runs.move(waiting.run_id, "PROPOSED", promo=1)
-        return "already proposed", f"proposal {number}", 0
+        return "proposed", "already proposed", f"proposal {number}", 0
     rejected = denied_before(tx, target, captured.input_hash, head)
     if rejected is not None:
-        return f"already denied: {rejected.reason}", f"run {rejected.run_id}", 3
+        return "denied", f"already denied: {rejected.reason}", f"run {rejected.run_id}", 3
     same_part = (captured.input_hash, target.spec_hash, target.staged)
     kept = [r for r in mine if r.state == "STAGED" and (r.input_hash, r.spec_hash, r.backfill) == same_part]
     if target.staged and kept:
         mine[:] = [r for r in mine if r not in kept and not is_assembly(r)]
-        return "already staged", f"run {kept[-1].run_id}", 0
+        return "staged", "already staged", f"run {kept[-1].run_id}", 0
     return None
 
 
@@ -229,12 +231,12 @@ def _ack_noop(
     captured: Captured,
     head: Generation,
     mine: list[LedgerRow],
-    noop: tuple[str, str, int],
+    noop: tuple[str, str, str, int],
     run_id: str,
 ) -> Decision:
     now = rfc3339(world.clock.now())
     close_runs(tx, world, mine, "upstream went back to what is official")
-    reason, names, code = noop
+    code, reason, names, exit_code = noop
     tx.runs.put_noop(
         NoopRow(
             run_id=run_id,
@@ -245,15 +247,16 @@ def _ack_noop(
             reason=reason,
             names=names,
             timestamp=now,
+            code=code,
         )
     )
     if target.again is None:  # a kept capture tells nothing new about upstream
-        tx.runs.put_look(target.dataset_id, target.partition, run_id, reason)
-    if reason == "unchanged":
+        tx.runs.put_look(target.dataset_id, target.partition, run_id, code)
+    if code == UNCHANGED:
         keep_head_key(tx, target, captured, str(head.version_id), now)
     tx.jobs.ack(target.dataset_id, target.partition, target.win)
     tx.leases.release(token)
-    return Decision(kind="noop", reason=reason, names=names, exit_code=code, head=head)
+    return Decision(kind="noop", code=code, reason=reason, names=names, exit_code=exit_code, head=head)
 
 
 def keep_head_key(tx: Any, target: Target, captured: Captured, version_id: str, now: str) -> None:
@@ -286,6 +289,7 @@ def _new_run(
     head: Generation,
     forced: int,
     place: LedgerRow | None,
+    why: str,
 ) -> Decision:
     hashed = keep_plan(tx, plan, captured.input_hash, head.version_id)
     if place is not None:  # people know the proposal by its number: what takes its place goes on under it
@@ -305,6 +309,7 @@ def _new_run(
             "spec_file_hash": target.spec_file_hash,
             "receipt_path": receipt_path(run_id, row.timestamp),
             "base_generation": head.generation,
+            **({"request_reason": why} if why else {}),
         },
     )
     wal.make(

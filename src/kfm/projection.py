@@ -11,6 +11,7 @@ from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.receipts import finish
 from kfm.records import describe, previous_versions, read_facts, version_listing
+from kfm.runlog import RunLog
 from kfm.world import World
 
 __all__ = ["catalog_files", "deliver", "project", "shown_version", "stale_records", "tick"]
@@ -116,8 +117,8 @@ def catalog_files(world: World, shown: Described) -> dict[str, bytes]:
     return files
 
 
-def deliver(world: World, dataset_id: str) -> int:
-    """External effects of committed generations: at least once, with a key the receiver can use."""
+def deliver(world: World, dataset_id: str, own: RunLog | None = None) -> int:
+    """External effects of committed generations: at least once, with a key the receiver can use; `own`: the log of the run at work."""
     sent = 0
     for row in world.store.read(lambda tx: tx.index.outbox()):
         if row.dataset_id != dataset_id:
@@ -126,7 +127,10 @@ def deliver(world: World, dataset_id: str) -> int:
         if found is None:
             continue  # not committed yet
         if found.run_id == row.run_id:
-            world.publisher.publish_release(f"{dataset_id}/{row.generation:08}", canonical.loads(row.payload.encode())["assets"])
+            log = own if own is not None and own.run_id == row.run_id else world.log(dataset_id)
+            if log is not own:
+                log.bind(row.run_id)  # the trace of that run goes on, whoever delivers
+            world.publish(log).publish_release(f"{dataset_id}/{row.generation:08}", canonical.loads(row.payload.encode())["assets"])
             sent += 1
         state = "delivered" if found.run_id == row.run_id else "dropped"
         world.store.transaction(lambda tx, row=row, state=state: tx.index.mark_outbox(row.run_id, row.generation, state))

@@ -13,7 +13,7 @@ from kfm.clock import rfc3339
 from kfm.closing import close_log, end_parts, follow_up, idempotency_state
 from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed
 from kfm.evidence import check_files, check_version_folder, inputs_changed
-from kfm.lineage.base import cypher, edges, openlineage, record_of
+from kfm.lineage.base import cypher, edges, labels_told, openlineage, record_of
 from kfm.model import ids
 from kfm.model.change import change_told
 from kfm.model.channel import GenerationPredicate
@@ -176,7 +176,7 @@ class _Promote:
             finish(self.world, self.row.run_id)
         yield "journal archived"
         with self.world.ended():
-            deliver(self.world, self.row.dataset_id)
+            deliver(self.world, self.row.dataset_id, self.log)
         return self._told()
 
     def _abandon(self, error: IntegrityError) -> Generator[str, None, None]:
@@ -278,7 +278,7 @@ class _Promote:
             self.world.data.replace(precise_path(row.dataset_id, str(row.version_id)), canonical.dumps(candidate["precise"]))
         self._write_version(candidate)
         yield "version written"
-        record = record_of(self.world.stand_in, row, candidate["artifacts"])
+        record = record_of(self.world.stand_in, row, candidate["artifacts"], labels_told(wal.payload("plan")))
         self.world.publish(self.log).write_file(f"{run_folder(row)}/lineage.cypher", cypher(record).encode())
         self.world.publish(self.log).write_file(f"{run_folder(row)}/openlineage.json", openlineage(record))
         yield "cypher written"
@@ -338,7 +338,7 @@ class _Promote:
                 run_id=row.run_id,
                 token=f"{self.token.epoch}.{self.token.number}",
                 prev=ids.digest(self.world.data.read(before)) if number > 1 else None,
-                reason=row.reason or row.trigger_type,
+                reason=row.reason or (self.wal.payload("plan") or {}).get("request_reason") or row.trigger_type,
                 forced=bool(row.forced),
             )
         )

@@ -20,7 +20,7 @@ from kfm.errors import Denied, IntegrityError, StepFailed, UsageError
 from kfm.masking import masked
 from kfm.model import ids
 from kfm.model.dataset import Column
-from kfm.model.ledger import Generation, LedgerRow, NoopRow
+from kfm.model.ledger import UNCHANGED, Generation, LedgerRow, NoopRow
 from kfm.runfiles import read_run_file
 from kfm.world import Again, Target, World
 from kfm.zones.base import Zone, lines_of, note
@@ -310,7 +310,7 @@ class Desk:
     def _overtaken(self, row: LedgerRow) -> bool:
         """Whether upstream was seen with other content after this run."""
         other = self.made(row).input_hash != row.input_hash
-        seen = [n for n in self._noops if other and n.reason == "unchanged" and _after(n, row)]
+        seen = [n for n in self._noops if other and n.code == UNCHANGED and _after(n, row)]
         return bool(seen) or any(r.input_hash != row.input_hash for r in self._followers(row))
 
     def _followers(self, row: LedgerRow) -> list[LedgerRow]:

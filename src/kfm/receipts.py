@@ -81,6 +81,7 @@ def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[
         "tool_versions": _tool_versions(world),
         **({"backfill": row.backfill} if row.backfill else {}),
         **({"parts": row.part} if is_assembly(row) else {}),
+        **({"request_reason": plan["request_reason"]} if plan.get("request_reason") else {}),
         **world.facts(),
         **world.marks,
     }
@@ -104,7 +105,7 @@ def _report(row: LedgerRow, records: Sequence[WalRecord], judged: Judged, marks:
         return "deny" if any(r["code"].startswith(prefixes) for r in reasons) else "pass"
 
     share = books.get("quarantined", 0) / books["read"] if books.get("read") else 0.0
-    bbox = transform.get("bbox")
+    registry = (_payload(records, "plan").get("spec") or {}).get("registry") or {}
     return {
         "run_id": row.run_id,
         "dataset_id": row.dataset_id,
@@ -125,8 +126,8 @@ def _report(row: LedgerRow, records: Sequence[WalRecord], judged: Judged, marks:
                 },
                 {"check": "quarantined", "value": share, "threshold": transform.get("max_quarantined"), "verdict": verdict("quarantine")},
             ],
-            "geo": [{"check": "extent", "value": bbox, "threshold": [-180, -90, 180, 90], "verdict": "pass" if bbox else "not spatial"}],
-            "time": [{"check": "window", "value": row.win or None, "threshold": "half-open, UTC", "verdict": "pass"}],
+            "geo": _geo(transform, registry),
+            "time": _time(transform, registry, row.win),
             "quality": [
                 {"check": "rows", "value": judged.get("rows", {}), "threshold": "quality in the registry", "verdict": verdict("quality")}
             ],
@@ -146,6 +147,70 @@ def _report(row: LedgerRow, records: Sequence[WalRecord], judged: Judged, marks:
         "warnings": judged.get("warnings", transform.get("warnings", [])),
         **marks,
     }
+
+
+_UNSEEN = "not looked at"
+_WORLD = [-180, -90, 180, 90]
+
+
+def _check(check: str, value: Any, threshold: Any, passed: bool | None) -> dict[str, Any]:
+    """One line of the report; `passed` None: there is nothing to look at."""
+    return {"check": check, "value": value, "threshold": threshold, "verdict": _UNSEEN if passed is None else "pass" if passed else "deny"}
+
+
+def _geo(transform: Mapping[str, Any], registry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Where the records lie, in which coordinates, and whether their shapes are whole."""
+    bbox, quality = transform.get("bbox"), registry.get("quality") or {}
+    wanted = list((registry.get("extent") or {}).get("bbox") or _WORLD)
+    broken = (transform.get("result") or {}).get("invalid_geometries", 0)
+    strict = bool(quality.get("valid_geometry", True))
+    return [
+        _check("extent", bbox, wanted, None if bbox is None else _within(bbox, wanted)),
+        _check(
+            "crs", registry.get("crs") or "EPSG:4326", "degrees of WGS 84 in the table", None if bbox is None else _within(bbox, _WORLD)
+        ),
+        _check("geometries", {"invalid": broken}, 0 if strict else "any", None if bbox is None else not (strict and broken)),
+    ]
+
+
+def _within(bbox: Sequence[float], wanted: Sequence[float]) -> bool:
+    west, south, east, north = bbox
+    return wanted[0] <= west <= wanted[2] and wanted[0] <= east <= wanted[2] and wanted[1] <= south <= north <= wanted[3]
+
+
+def _time(transform: Mapping[str, Any], registry: Mapping[str, Any], win: str) -> list[dict[str, Any]]:
+    """When the records speak of, against the window that was asked for and the time the registry names."""
+    column = (registry.get("source") or {}).get("time_column") or ""
+    profile = (transform.get("result") or {}).get("profile", {}).get(column) or {}
+    told = [profile.get("min"), profile.get("max")] if profile.get("min") and profile.get("max") else None
+    extent, (since, _, until) = registry.get("extent") or {}, win.partition("/")
+    ends = [_at(str(text)) for text in told or ()]
+    known = told is not None and None not in ends
+    whole = known and ends[0] <= ends[1]  # type: ignore[operator]
+    inside = whole and _between(ends, extent.get("start"), extent.get("end"), last=True)
+    return [
+        _check("window", win or None, "half-open, UTC", whole and _between(ends, since, until, last=False) if win and told else None),
+        _check(
+            "interval", told, [extent.get("start"), extent.get("end")] if extent else "a time the calendar has", inside if told else None
+        ),
+    ]
+
+
+def _at(text: str) -> dt.datetime | None:
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
+
+
+def _between(ends: Sequence[dt.datetime | None], since: str | None, until: str | None, *, last: bool) -> bool:
+    """Whether a span lies between two moments, either of which may be missing; `last`: the second belongs to it."""
+    first, end = (_at(text) if text else None for text in (since, until))
+    begins, stops = ends
+    assert begins is not None
+    assert stops is not None
+    return (first is None or begins >= first) and (end is None or stops < end or (last and stops == end))
 
 
 def _manifest(row: LedgerRow, judged: Judged, marks: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,7 +277,9 @@ def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests
             ],
             "policy_decisions": decisions,
             "files": {name: digest if name in _PUBLIC else public(digest) for name, digest in digests.items()},
+            **{k: v for k, v in world.facts().items() if k == "git_sha"},
         },
+        "request_reason": _payload(records, "plan").get("request_reason", ""),
         "errors": [{"message": row.reason, "stack": None}] if failed else [],
         **world.marks,
     }

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from kfm import canonical
-from kfm.lineage.base import edges, record_of
+from kfm.lineage.base import edges, labels_told, record_of
 from kfm.model.ledger import Generation, LedgerRow, NoopRow, head_key_of
 from kfm.model.staged import Pins, is_assembly, pins_path
 from kfm.operate import void
@@ -183,18 +183,33 @@ def _noop(world: World, dataset_id: str, run_id: str, packed: Packed, damaged: l
     state = _json(world, dataset_id, run_id, "artifacts/idempotency.json", packed, damaged)
     if state is None or state.get("dry_run") or state.get("state") != "NOOP":
         return 0
+    ended = _last_line(world, dataset_id, run_id, packed)
     row = NoopRow(
         run_id=run_id,
         dataset_id=dataset_id,
-        partition="",
+        partition=str(ended.get("partition") or ""),
         win=state["window"],
         key=state["key"],
-        reason="unchanged",
-        names="",
+        reason=str(ended.get("reason") or ended.get("code") or "not known any more"),
+        names=str(ended.get("names") or ""),
         timestamp=started_at(run_id).isoformat().replace("+00:00", "Z"),
+        code=str(ended.get("code") or ("unchanged" if ended.get("reason") == "unchanged" else "")),  # older logs have no code
     )
     world.store.transaction(lambda tx: tx.runs.put_noop(row))
     return 1
+
+
+def _last_line(world: World, dataset_id: str, run_id: str, packed: Packed) -> dict[str, Any]:
+    """How a run said that it ended; nothing when its log is gone or cut."""
+    raw = read_run_file(world.data, dataset_id, run_id, "artifacts/run.jsonl", packed) or b""
+    for line in reversed(raw.splitlines()):
+        try:
+            found = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(found, dict) and found.get("event") == "run.ended":
+            return found
+    return {}
 
 
 def _derived(world: World, dataset_id: str, run_id: str, generation: int) -> int:
@@ -203,7 +218,7 @@ def _derived(world: World, dataset_id: str, run_id: str, generation: int) -> int
     manifest = _json(world, dataset_id, run_id, "run_manifest.json")
     if row is None or manifest is None:
         return 0
-    record = record_of(world.stand_in, row, manifest["artifacts"])
+    record = record_of(world.stand_in, row, manifest["artifacts"], labels_told(_json(world, dataset_id, run_id, "run_record.json")))
     assets = {path: artifact["digest"] for path, artifact in manifest["artifacts"].items()}
     payload = canonical.dumps({"version_id": row.version_id, "assets": assets}).decode()
     sent = world.root.exists(f"releases/{dataset_id}/{generation:08}.json")

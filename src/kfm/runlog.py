@@ -43,6 +43,7 @@ _HARMLESS = frozenset(
     "proposal",
     "kept",
     "damaged_run",
+    "partition",
 }
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 _BEARER = re.compile(r"(?i)\b(bearer|token|api[_-]?key|secret|password)([=:\s]+)(?!\*)[^\s\"',;&]{6,}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kfm.channel import last_act
-from kfm.model.ledger import Generation, LedgerRow
+from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
 from kfm.model.window import seconds
 from kfm.receipts import JOB_TYPE
 from kfm.world import World
@@ -121,7 +121,7 @@ def _denied(head: Generation, rows: Sequence[LedgerRow], look: tuple[str, str] |
     last = next((r for r in rows if r.state not in ("NOOP", "FAILED")), None)
     if last is None or last.state != "REJECTED" or last.base_version != head.version_id:
         return None
-    if look is not None and look[1] == "unchanged":
+    if look is not None and look[1] == UNCHANGED:
         return None
     return Shown("denied", _named(last, last.reason), f"kfm explain deny {last.dataset_id}", last)
 

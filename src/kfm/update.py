@@ -347,7 +347,8 @@ class Update:
         with self.world.ended():
             self.log.bind(self.run_id)
             self.log.say("run.noop", stage="idempotency", reason=decision.reason, names=decision.names)
-            self._close_log("NOOP", decision.reason)
+            told = {"code": decision.code, "names": decision.names, "partition": self.target.partition}
+            self._close_log("NOOP", decision.reason, **told)  # what a rebuilt store knows of it
         head = decision.head
         return Outcome(
             dataset_id=self.target.dataset_id,

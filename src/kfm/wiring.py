@@ -98,21 +98,48 @@ def _facts(workspace: Path) -> Callable[[], Mapping[str, Any]]:
 
 
 def _git_sha(start: Path) -> str | None:
-    """The commit checked out around `start`, read from .git without running git."""
-    for folder in (start, *start.parents):
-        git = folder / ".git"
-        if not git.is_dir():
+    """The commit checked out around `start`, with a mark when tracked files differ from it; None: it lies in no repository.
+
+    It is read from .git, where a work tree may have a file that says where that is; only whether it is dirty git itself must say.
+    """
+    for folder in (start.absolute(), *start.absolute().parents):
+        if not (folder / ".git").exists():
             continue
-        head = (git / "HEAD").read_text().strip()
-        if not head.startswith("ref: "):
-            return head
-        ref = git / head.removeprefix("ref: ")
-        if ref.is_file():
-            return ref.read_text().strip()
-        packed = git / "packed-refs"
-        lines = packed.read_text().splitlines() if packed.is_file() else []
-        return next((line.split()[0] for line in lines if line.endswith(" " + head.removeprefix("ref: "))), None)
+        try:
+            sha = _checked_out(folder / ".git")
+        except (OSError, UnicodeDecodeError):
+            return None
+        return f"{sha}+dirty" if sha and _dirty(folder) else sha
     return None
+
+
+def _checked_out(git: Path) -> str | None:
+    if git.is_file():
+        git = (git.parent / git.read_text().strip().removeprefix("gitdir: ")).resolve()
+    common = git / "commondir"
+    shared = (git / common.read_text().strip()).resolve() if common.is_file() else git
+    head = (git / "HEAD").read_text().strip()
+    name = head.removeprefix("ref: ")
+    if name == head:
+        return head
+    found = next((base / name for base in (git, shared) if (base / name).is_file()), None)
+    if found is not None:
+        return found.read_text().strip()
+    packed = shared / "packed-refs"
+    lines = packed.read_text().splitlines() if packed.is_file() else []
+    return next((line.split()[0] for line in lines if line.endswith(" " + name)), None)
+
+
+def _dirty(folder: Path) -> bool:
+    """Whether tracked files were changed since the commit; False where git is not there to ask."""
+    import subprocess
+
+    command = ["git", "-c", "core.fsmonitor=false", "-C", str(folder), "status", "--porcelain", "--untracked-files=no"]
+    try:
+        asked = subprocess.run(command, capture_output=True, timeout=10, check=False, env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"})
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return asked.returncode == 0 and bool(asked.stdout.strip())
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import pytest
 
 from kfm.cli.init import make_workspace
+from kfm.sample_upstream import SampleUpstream
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from kfm.zones.local import LocalZone
 from tests.conftest import Said, tree
 
@@ -143,3 +147,71 @@ def test_renaming_and_retiring(kfm: Kfm, ws: Path) -> None:
     assert kfm("dataset", "retire", "ks_gauges").code == 2 and kfm("dataset", "retire", "ks_gauges", "--reason", "replaced").code == 0
     said = kfm("run", "ks_gauges", "--force", "--reason", "x", "--json")
     assert said.code == 3 and "registry.retired" in [r["code"] for r in said.json["runs"][0]["reasons"]]
+
+
+def _receipt(ws: Path, run_id: str) -> dict[str, Any]:
+    (path,) = (ws / "receipts").rglob(f"{run_id}.json")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def test_receipts_say_who_wanted_it_which_commit_and_what_was_looked_at(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    folder = ws / "data" / "work" / QUAKES / "runs"
+
+    def run(*args: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        (made,) = kfm("run", QUAKES, *args, "--json").json["runs"]
+        record, report = (json.loads((folder / made["run_id"] / f"{n}.json").read_text()) for n in ("run_record", "validation_report"))
+        return made, record, report["sections"]
+
+    made, record, seen = run()
+    assert record["git_sha"] is None and _receipt(ws, made["run_id"])["provenance"]["git_sha"] is None and "request_reason" not in record
+    verdicts = {c["check"]: c["verdict"] for part in ("geo", "time") for c in seen[part]}
+    assert verdicts == {"extent": "pass", "crs": "pass", "geometries": "pass", "window": "not looked at", "interval": "pass"}
+    trace = [json.loads(line) for line in (folder / made["run_id"] / "artifacts/publisher_trace.jsonl").read_text().splitlines()]
+    assert [t["tag"] for t in trace if t["call"] == "publish_release"] == [f"{QUAKES}/00000001"]
+    assert [t["seq"] for t in trace] == list(range(1, len(trace) + 1))
+    lineage, event = ((folder / made["run_id"] / n).read_text() for n in ("lineage.cypher", "openlineage.json"))
+    assert 'v.sensitivity = "public"' in lineage and 'v.licence = "CC0-1.0"' in lineage
+    tags = {t["key"]: t["value"] for t in json.loads(event)["outputs"][0]["facets"]["tags"]["tags"]}
+    assert tags == {"sensitivity": "public", "policy_label": "public", "licence": "CC0-1.0"}
+
+    for command in (["init", "-q"], ["add", "kfm.yml", "data/registry"], ["commit", "-q", "-m", "x"]):
+        git(ws, *command)
+    sha = git(ws, "rev-parse", "HEAD")
+    entry = ws / "data" / "registry" / f"{QUAKES}.yml"
+    made, record, _ = run("--force", "--reason", "the forester asked")
+    assert (record["git_sha"], record["request_reason"]) == (sha, "the forester asked")
+    told = _receipt(ws, made["run_id"])
+    assert (told["provenance"]["git_sha"], told["request_reason"]) == (sha, "the forester asked")
+    entry.write_text(entry.read_text() + "extent: {bbox: [-99.0, 37.0, -98.0, 38.0], start: 2025-03-05T00:00:00Z}\n")
+    sample.control(QUAKES, revision=1)
+    _, record, seen = run("--since", "2025-03-01T00:00:00Z", "--until", "2025-03-08T00:00:00Z")
+    assert record["git_sha"] == f"{sha}+dirty", "the registry entry is not the committed one"
+    verdicts = {c["check"]: c["verdict"] for part in ("geo", "time") for c in seen[part]}
+    assert verdicts == {"extent": "deny", "crs": "pass", "geometries": "pass", "window": "pass", "interval": "deny"}
+
+
+def git(folder: Path, *args: str) -> str:
+    who = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
+    return subprocess.run(["git", "-C", str(folder), *who, *args], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_a_rebuilt_store_knows_noops_by_their_code_and_partition(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    assert kfm("run", QUAKES).code == 0
+    sample.control(QUAKES, revision=1)
+    assert kfm("run", QUAKES).code == 0 and kfm("rollback", QUAKES, "--reason", "wrong").code == 0
+    kept = kfm("run", QUAKES, "--json").json["runs"][0]
+    sample.control(QUAKES, revision=0)
+    same = kfm("run", QUAKES, "--json").json["runs"][0]
+    assert "rolled back" in kept["reason"] and same["reason"] == "unchanged"
+
+    def noops() -> dict[str, Any]:
+        with open_world(open_workspace(ws)) as world:
+            return {n.run_id: n for n in world.store.read(lambda tx: tx.runs.noops(QUAKES, 10))}
+
+    before = noops()
+    assert (before[kept["run_id"]].code, before[same["run_id"]].code) == ("kept_out", "unchanged")
+    assert kfm("reindex").code == 0
+    after = noops()
+    told = {r: (n.code, n.reason, n.names, n.partition) for r, n in before.items()}
+    assert {r: (n.code, n.reason, n.names, n.partition) for r, n in after.items()} == told

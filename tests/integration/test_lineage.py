@@ -10,7 +10,8 @@ from tests.conftest import Said
 TABLES = (
     "CREATE NODE TABLE Run(id STRING PRIMARY KEY, updater_id STRING, version STRING, started_at STRING, trigger_type STRING, wal_id STRING)",
     "CREATE NODE TABLE Dataset(key STRING PRIMARY KEY)",
-    "CREATE NODE TABLE DatasetVersion(key STRING PRIMARY KEY, hash STRING, version STRING)",
+    "CREATE NODE TABLE DatasetVersion(key STRING PRIMARY KEY, hash STRING, version STRING, sensitivity STRING, "
+    "policy_label STRING, care_label STRING, licence STRING)",
     "CREATE NODE TABLE Asset(id SERIAL PRIMARY KEY, uri STRING, hash STRING, first_seen_at STRING)",
     "CREATE REL TABLE HAS_VERSION(FROM Dataset TO DatasetVersion)",
     "CREATE REL TABLE GENERATED(FROM Run TO DatasetVersion)",

@@ -9,7 +9,7 @@ import msgspec
 from kfm import canonical
 from kfm.model.ledger import LedgerRow
 
-__all__ = ["LineageRecord", "cypher", "edges", "openlineage", "record_of"]
+__all__ = ["LineageRecord", "cypher", "edges", "labels_told", "openlineage", "record_of"]
 
 
 class LineageRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,9 +27,12 @@ class LineageRecord(msgspec.Struct, frozen=True, kw_only=True):
     base_version: str | None
     inputs: tuple[dict[str, Any], ...]  # {uri, hash}
     outputs: tuple[dict[str, Any], ...]  # {key, path, hash}
+    labels: dict[str, str] = {}  # sensitivity, policy_label, care_label, licence: those there are
 
 
-def record_of(public: Callable[[str, str], str], row: LedgerRow, artifacts: Mapping[str, Mapping[str, Any]]) -> LineageRecord:
+def record_of(
+    public: Callable[[str, str], str], row: LedgerRow, artifacts: Mapping[str, Mapping[str, Any]], labels: Mapping[str, str | None]
+) -> LineageRecord:
     """The lineage of a promoted run; promote and reindex both make it here, so that they say the same.
 
     `public(dataset_id, value)` gives what may be told of an input: its digest, or a commitment to it.
@@ -48,7 +51,14 @@ def record_of(public: Callable[[str, str], str], row: LedgerRow, artifacts: Mapp
         base_version=row.base_version,
         inputs=tuple({"uri": s["source_url"], "hash": public(d, s["digest"])} for s in msgspec.json.decode(row.source_metadata)),
         outputs=tuple({"key": row.dataset_id, "path": p, "hash": a["digest"]} for p, a in artifacts.items()),
+        labels={name: value for name, value in labels.items() if value},
     )
+
+
+def labels_told(told: Mapping[str, Any] | None) -> dict[str, str | None]:
+    """The labels a run was made under, from its journaled PLAN or its record: whoever tells them later says the same."""
+    registry = ((told or {}).get("spec") or {}).get("registry") or {}
+    return {name: registry.get(name) for name in ("sensitivity", "policy_label", "care_label", "licence")}
 
 
 def edges(record: LineageRecord) -> list[tuple[str, str, str]]:
@@ -69,7 +79,7 @@ def cypher(record: LineageRecord) -> str:
         f"r.started_at = {q(record.started_at)}, r.trigger_type = {q(record.trigger_type)}, r.wal_id = {q(record.wal_id)};",
         f"MERGE (s:Dataset {{key: {q(record.dataset_id)}}});",
         f"MERGE (v:DatasetVersion {{key: {q(record.dataset_id + '@' + record.version_id)}}}) SET v.hash = {q(record.version_digest)}, "
-        f"v.version = {q(record.version_id)};",
+        f"v.version = {q(record.version_id)}{''.join(f', v.{name} = {q(value)}' for name, value in sorted(record.labels.items()))};",
         f"MATCH (s:Dataset {{key: {q(record.dataset_id)}}}), (v:DatasetVersion {{key: {q(record.dataset_id + '@' + record.version_id)}}}) "
         "MERGE (s)-[:HAS_VERSION]->(v);",
         f"MATCH (r:Run {{id: {q(record.run_id)}}}), (v:DatasetVersion {{key: {q(record.dataset_id + '@' + record.version_id)}}}) "
@@ -102,7 +112,11 @@ def openlineage(record: LineageRecord) -> bytes:
             {"namespace": _namespace(i["uri"]), "name": i["uri"], "facets": {"version": _version(i["hash"])}} for i in record.inputs
         ],
         "outputs": [
-            {"namespace": "kfm", "name": f"{record.dataset_id}/{o['path']}", "facets": {"version": _version(record.version_id)}}
+            {
+                "namespace": "kfm",
+                "name": f"{record.dataset_id}/{o['path']}",
+                "facets": {"version": _version(record.version_id), **({"tags": _tags(record.labels)} if record.labels else {})},
+            }
             for o in record.outputs
         ],
     }
@@ -119,4 +133,12 @@ def _version(value: str) -> dict[str, str]:
         "_producer": PRODUCER,
         "_schemaURL": "https://openlineage.io/spec/facets/1-0-1/DatasetVersionDatasetFacet.json",
         "datasetVersion": value,
+    }
+
+
+def _tags(labels: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "_producer": PRODUCER,
+        "_schemaURL": "https://openlineage.io/spec/facets/1-0-0/TagsDatasetFacet.json",
+        "tags": [{"key": name, "value": value, "source": "kfm"} for name, value in sorted(labels.items())],
     }

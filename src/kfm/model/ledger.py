@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-__all__ = ["Generation", "HeadKey", "JobRow", "LedgerRow", "NoopRow", "OutboxRow", "Token", "WalRecord", "head_key_of"]
+__all__ = ["UNCHANGED", "Generation", "HeadKey", "JobRow", "LedgerRow", "NoopRow", "OutboxRow", "Token", "WalRecord", "head_key_of"]
 
 
 class Token(NamedTuple):
@@ -137,6 +137,9 @@ class HeadKey(msgspec.Struct, frozen=True, kw_only=True):
     full_check_at: str
 
 
+UNCHANGED = "unchanged"  # the code of a look that found upstream to say what is official
+
+
 class NoopRow(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     dataset_id: str
@@ -146,6 +149,7 @@ class NoopRow(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     names: str
     timestamp: str
+    code: str = ""  # what others decide by: unchanged, kept_out, older, proposed, denied, staged; empty: not known any more
 
 
 class OutboxRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,6 +35,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     transforms: tuple[dict[str, str], ...]
     policy_decisions: tuple[PolicyDecision, ...]
     files: dict[str, Checksum]
+    git_sha: str | msgspec.UnsetType | None = msgspec.UNSET  # null: the workspace lies in no repository; "+dirty": with changes on top
 
 
 class ReceiptError(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +63,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     errors: tuple[ReceiptError, ...]
     dry_run: bool = False
     parameters: dict[str, Any] = {}  # of jobs that are not ingests
+    request_reason: str = ""  # why a person asked for it
     correlation_id: str = ""
 
 
@@ -97,7 +99,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spec: dict[str, Any] | None
     started_at: Moment
     tool_versions: dict[str, str]
-    git_sha: str | None = None
+    git_sha: str | msgspec.UnsetType | None = msgspec.UNSET  # as in a receipt
+    request_reason: str = ""
     image_digest: str | None = None
     dry_run: bool = False
     backfill: str = ""
@@ -108,7 +111,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     check: str
     value: Any
     threshold: Any
-    verdict: Literal["pass", "deny", "not judged", "not spatial"]
+    verdict: Literal["pass", "deny", "not judged", "not spatial", "not looked at"]
 
 
 class Sections(msgspec.Struct, frozen=True, kw_only=True):

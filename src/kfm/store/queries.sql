@@ -93,13 +93,13 @@ select untrusted from source_state where dataset_id = :dataset_id and source_url
 insert into source_state (dataset_id, source_url, untrusted) values (:dataset_id, :source_url, :untrusted)
 on conflict (dataset_id, source_url) do nothing
 -- name: noop_list
-select run_id, dataset_id, partition, win, key, reason, names, timestamp from noop where (cast(:dataset_id as text) is null or dataset_id = :dataset_id) order by rowid desc limit :limit
+select run_id, dataset_id, partition, win, key, reason, names, timestamp, code from noop where (cast(:dataset_id as text) is null or dataset_id = :dataset_id) order by rowid desc limit :limit
 -- name: meta_get
 select value from meta where key = :key
 -- name: meta_put
 insert into meta (key, value) values (:key, :value) on conflict (key) do update set value = excluded.value
 -- name: noop_unpacked
-select run_id, dataset_id, partition, win, key, reason, names, timestamp from noop
+select run_id, dataset_id, partition, win, key, reason, names, timestamp, code from noop
 where dataset_id = :dataset_id and packed = 0 and timestamp < :before order by run_id limit 1000
 -- name: noop_mark
 update noop set packed = 1 where run_id = :run_id
@@ -126,5 +126,5 @@ select run_id from ledger where dataset_id = :dataset_id and backfill = :backfil
 -- name: run_staged_counts
 select backfill, count(*) as parts from ledger where dataset_id = :dataset_id and state = 'STAGED' group by backfill order by backfill
 -- name: noop_since_failure
-select run_id, reason from noop where dataset_id = :dataset_id and partition = :partition and timestamp > coalesce((select max(coalesce(ended_at, timestamp))
+select run_id, code from noop where dataset_id = :dataset_id and partition = :partition and timestamp > coalesce((select max(coalesce(ended_at, timestamp))
   from ledger where dataset_id = :dataset_id and partition = :partition and state in ('FAILED', 'REJECTED')), '') order by timestamp desc limit 1

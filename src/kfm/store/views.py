@@ -318,7 +318,7 @@ class RunView(View):
             run_id, _, how = str(told["value"]).partition("\n")
             return run_id, how
         row = self._one("noop_since_failure", dataset_id=dataset_id, partition=partition)
-        return None if row is None else (str(row["run_id"]), str(row["reason"]))
+        return None if row is None else (str(row["run_id"]), str(row["code"]))
 
     def staged(self, dataset_id: str, partition: str, win: str) -> list[LedgerRow]:
         """The parts of one partition and window that wait to be assembled."""
