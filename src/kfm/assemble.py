@@ -12,6 +12,7 @@ from kfm.channel import version_kept_out, withdrawn_by, withdrawn_parts
 from kfm.claim import is_older, keep_head_key, official_stamp, older_told
 from kfm.clock import rfc3339
 from kfm.closing import end_parts, follow_up
+from kfm.commitments import SEALED
 from kfm.connectors.base import TransformResult
 from kfm.errors import Fenced, IntegrityError, KfmError
 from kfm.judge import attested, catalog_reasons, described_candidate, evidence_of, judge
@@ -58,6 +59,9 @@ def propose(work: "Update", wal: Wal, tables: Tables, head: Generation) -> "Step
     change = measured(world, work.target, tables, pin["base_version"])
     if change is not None:
         candidate["change"] = msgspec.to_builtins(change)
+    restricted = _restricted(world, candidate)
+    if restricted:
+        candidate["restricted"] = restricted
     row = msgspec.structs.replace(
         wal.run,
         version_id=candidate["version_id"],
@@ -75,6 +79,15 @@ def propose(work: "Update", wal: Wal, tables: Tables, head: Generation) -> "Step
     yield "proposal written"
     wal.done("EXECUTE", "assemble", {**judged, "proposal": proposal})
     return _propose(work, wal, candidate, verdicts, tables)
+
+
+def _restricted(world: World, candidate: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Column -> value -> records of the candidate that say of themselves that they are not for everybody."""
+    from kfm.diff.marked import marked, speaks_of_access
+
+    columns = speaks_of_access(c["name"] for c in candidate["schema"])
+    plain = {p: a["from"] for p, a in candidate["artifacts"].items() if not a["from"].endswith(SEALED)}
+    return marked({path: world.data.local(source) for path, source in plain.items()}, columns) if columns else {}
 
 
 def _dataset_lease(work: "Update") -> Generator[str, None, Token]:
@@ -467,6 +480,8 @@ def _told(work: "Update", row: LedgerRow, verdicts: list[dict[str, Any]], tables
         following = f"kfm canary compare {row.dataset_id}" if canary else f"kfm review {proposal}"
         if not canary and acceptable(work.world, row.dataset_id, verdicts):
             following = f"kfm diff {row.dataset_id} proposal/{proposal}, then kfm run {row.dataset_id} --accept-change --reason …"
+        decide = [r["remedy"] for r in asked if r["code"] in ("licence.restricted", "records.restricted")]  # once for the dataset
+        following = "\n      ".join([*decide, following]) if decide else following
         with work.world.ended():
             work._close_log("PROPOSED", why)
         return work.outcome("PROPOSED", why, exit_code=7, version_id=row.version_id, remedy=following, **numbers)

@@ -20,6 +20,7 @@ from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry
 from kfm.model.ledger import Generation
 from kfm.model.version import ATTESTATION
+from kfm.permits import permitted
 from kfm.policy.base import Decision
 from kfm.records import describe, previous_versions, read_facts, version_facts
 from kfm.release import release_mark
@@ -90,6 +91,9 @@ def evidence_of(
         attestation=tuple(attestation),
         attestation_note=attestation_note,
         licence_note=(entry.custodian or "") if entry is not None else "",
+        licences={e.dataset_id: e.licence for e in family if e.licence},
+        restricted=candidate.get("restricted", {}),
+        permits=permitted(world, dataset_id),
     )
 
 

@@ -565,3 +565,38 @@ def test_a_stricter_label_stops_handing_out_at_once(kfm: Kfm, ws: Path, tmp_path
     edit(ws, "sensitivity: public", "sensitivity: sensitive-location")
     assert kfm("get", QUAKES, "-o", str(tmp_path / "b")).code == 3 and not (tmp_path / "b").exists()
     assert kfm("bundle", QUAKES, "-o", str(tmp_path / "c.zip")).code == 3 and not (tmp_path / "c.zip").exists()
+
+
+def test_a_licence_that_is_not_free_and_records_that_say_so_wait_for_one_signed_decision(kfm: Kfm, ws: Path) -> None:
+    (ws / "inbox").mkdir()
+    source, entry = ws / "inbox" / "finds.csv", ws / "data" / "registry" / "finds.yml"
+    source.write_text("find_id,access\n1,open\n2,restricted\n3,restricted\n")
+    entry.write_text(
+        "dataset_id: finds\ntitle: Finds\nlicence: CC-BY-NC-4.0\nsensitivity: public\npolicy_label: public\nbusiness_key: [find_id]\n"
+        "source: {format: csv, url: 'file:///inbox/finds.csv'}\n"
+    )
+    said = kfm("run", "finds")
+    assert said.code == 7 and "CC-BY-NC-4.0 (non-commercial)" in said.out and "2 records say access: 'restricted'" in said.out
+    assert "kfm licence allow finds --reason" in said.err and kfm("status", "--json").json["datasets"][0]["generation"] in (0, None)
+    kfm("keys", "new", "--name", "A. Curator", "--role", "approver")
+    allow = ("licence", "allow", "finds", "--key", "A. Curator")
+    assert kfm(*allow).code == 2, "a reason is part of it"
+    assert kfm(*allow, "--reason", "the museum agreed", "--proof", str(entry), "--json").json["permits"][0]["licence"] == "CC-BY-NC-4.0"
+    said = kfm("run", "finds")
+    assert said.code == 7 and "CC-BY-NC-4.0" not in said.out and "access=restricted" in said.err
+    assert kfm(*allow, "--records", "access=restricted", "--reason", "open since May").code == 0
+    assert kfm("run", "finds").code == 0
+    source.write_text("find_id,access\n1,open\n2,restricted\n3,restricted\n4,restricted\n")
+    assert kfm("run", "finds").code == 0, "once for the dataset, not for each version"
+    source.write_text("find_id,access\n1,open\n2,restricted\n3,confidential\n4,restricted\n")
+    said = kfm("run", "finds")
+    assert said.code == 7 and "1 record says access: 'confidential'" in said.out, "another word was not decided on"
+    source.write_text("find_id,access\n1,open\n2,restricted\n3,restricted\n4,restricted\n")
+    entry.write_text(entry.read_text().replace("CC-BY-NC-4.0", "CC-BY-ND-4.0"))
+    said = kfm("run", "finds")
+    assert said.code == 7 and "CC-BY-ND-4.0 (no-derivatives)" in said.out, "another licence voids it"
+    for permit in (ws / "permits" / "finds").iterdir():
+        permit.write_bytes(permit.read_bytes()[:-9])
+    entry.write_text(entry.read_text().replace("CC-BY-ND-4.0", "CC-BY-NC-4.0"))
+    assert kfm("run", "finds", "--force", "--reason", "look again").code == 7, "a damaged decision decides nothing"
+    assert kfm("licence", "allow", "ks_earthquakes", "--reason", "x", "--key", "A. Curator").code == 2, "nothing to decide"

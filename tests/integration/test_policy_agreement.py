@@ -65,6 +65,8 @@ LENT = {"dataset__sensitivity": "restricted", "dataset__discharged": ALL[:2], "r
 CASES: list[tuple[str, dict[str, Any], list[str]]] = [  # action, changes, codes in order; none: allowed
     ("promote", {}, []),
     ("promote", {"gates__quality": "review", "approvals__needed": 1}, []),
+    ("promote", {"dataset__licence": "CC-BY-NC-4.0", "gates__licence": "review", "gates__labels": "review", "approvals__needed": 1}, []),
+    ("promote", {"dataset__licence": "CC-BY-NC-4.0", "gates__licence": "deny"}, ["gates.denied"]),
     ("promote", {"dataset__sensitivity": "restricted", "dataset__discharged": ALL}, []),
     ("promote", {"candidate__spatial": True, "candidate__records": ["dcat", "stac", "prov"]}, []),
     ("promote", {**HIDDEN, "candidate__h3_resolution": 7}, []),

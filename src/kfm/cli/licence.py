@@ -1,28 +1,42 @@
-"""Ask for a licence, or record the one that was given.
+"""Ask for a licence, record the one that was given, or sign that a dataset may be public although its licence says less.
 
 kfm licence ask ID                                writes the letter to the source
 kfm licence set ID SPDX --proof FILE              records the answer with its proof, in data/registry/proofs
+kfm licence allow ID --reason … --key NAME        signs once that data under this licence (non-commercial, no derivatives, …) may be
+                                                  public here; another licence voids it
+kfm licence allow ID --records COLUMN=VALUE …     the same for records whose own column says that they are restricted
 """
 
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from kfm.cli.approve import signer_of
 from kfm.cli.call import Parser, again, emit
+from kfm.clock import rfc3339
 from kfm.config import change_entry
 from kfm.errors import UsageError
 from kfm.gates.kernel import is_spdx
 from kfm.model import ids
+from kfm.model.dataset import DatasetEntry
+from kfm.model.licences import restrictions
+from kfm.permits import Permit, reconsider, write_permit
 from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace import Workspace, open_workspace
+from kfm.world import World
 
 __all__ = ["configure", "main"]
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("action", choices=("ask", "set"))
+    parser.add_argument("action", choices=("ask", "set", "allow"))
     parser.add_argument("dataset", metavar="ID")
     parser.add_argument("licence", nargs="?", metavar="SPDX", help="set: the licence, an SPDX id such as CC-BY-4.0")
-    parser.add_argument("--proof", type=Path, metavar="FILE", help="set: the mail or page that shows it was given")
+    parser.add_argument("--proof", type=Path, metavar="FILE", help="set, allow: the mail or page that shows it was given")
+    parser.add_argument("--records", metavar="COLUMN=VALUE", help="allow: the records that say this of themselves")
+    parser.add_argument("--reason", default="", help="allow: why; signed, public")
+    parser.add_argument("--key", metavar="NAME|FILE", help="allow: your key; default: KFM_KEY, or the only one in keys/people")
 
 
 def main(args: Any) -> int:
@@ -37,22 +51,65 @@ def main(args: Any) -> int:
         else:
             print(letter)
         return 0
+    if args.action == "allow":
+        return _allow(workspace, entry, args)
     if not args.licence or args.proof is None:
         raise UsageError("A licence needs its proof.", expected="kfm licence set ID SPDX --proof FILE", remedy="Name both.")
     if not is_spdx(args.licence) or args.licence.upper() in ("NOASSERTION", "NONE"):
         raise UsageError(f"{args.licence!r} is not an SPDX licence id.", expected="one such as CC-BY-4.0", remedy="See spdx.org/licenses.")
-    try:
-        proof = args.proof.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{args.proof} cannot be read: {error.strerror}.", expected="the proof", remedy="Check the path.") from error
-    kept = f"proofs/{args.dataset}-{ids.digest(proof)[7:23]}{args.proof.suffix}"
     with open_world(workspace) as world:
-        world.data.create(f"registry/{kept}", proof)
+        kept, _ = _keep_proof(world, args)
     change_entry(workspace.path, args.dataset, {"licence": args.licence, "licence_proof": kept})
     if args.json:
         emit({"status": "recorded", "dataset_id": args.dataset, "licence": args.licence, "proof": kept})
         return 0
     print(f"{args.dataset} is {args.licence}, proof kept as data/registry/{kept}\n\nNext  {again(args, f'run {args.dataset}')}")
+    return 0
+
+
+def _keep_proof(world: World, args: Any) -> tuple[str, str]:
+    """(where the proof is kept below data/registry, its digest)."""
+    try:
+        proof = args.proof.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{args.proof} cannot be read: {error.strerror}.", expected="the proof", remedy="Check the path.") from error
+    kept = f"proofs/{args.dataset}-{ids.digest(proof)[7:23]}{args.proof.suffix}"
+    world.data.create(f"registry/{kept}", proof)
+    return kept, ids.digest(proof)
+
+
+def _allow(workspace: Workspace, entry: DatasetEntry, args: Any) -> int:
+    """Sign permits for every licence that needs one, or for the records with one value; what waited for it is judged again."""
+    if not args.reason.strip():
+        raise UsageError("A permit needs a reason.", expected='--reason "…"', remedy="Say why; it is signed with it.")
+    column, sep, value = (args.records or "").partition("=")
+    if args.records is not None and not (sep and column):
+        raise UsageError("--records is not COLUMN=VALUE.", expected="--records access=restricted", remedy="Correct it.")
+    with open_world(workspace) as world:
+        stated = dict.fromkeys(
+            str(e.licence) for e in world.family(args.dataset) if e.licence and is_spdx(e.licence) and restrictions(e.licence)
+        )
+        if args.records is None and not stated:
+            raise UsageError(
+                f"{args.dataset} needs no permit: {entry.licence or 'no licence'} is registered.",
+                expected="a licence that does not let everybody use and pass it on",
+                remedy="`kfm gates` says what else keeps it from being published.",
+            )
+        signer = signer_of(world, workspace, args.key)
+        said = {"dataset_id": args.dataset, "person": signer.name, "reason": args.reason.strip(), "made_at": rfc3339(world.clock.now())}
+        if args.proof is not None:
+            said["proof"] = _keep_proof(world, args)[1]
+        if args.records is not None:
+            permits = [Permit(about="records", column=column, value=value, **said)]
+        else:
+            permits = [Permit(about="licence", licence=licence, **said) for licence in stated]
+        paths = [write_permit(world, permit, signer) for permit in permits]
+        judged_again = reconsider(world, args.dataset)
+    if args.json:
+        emit({"status": "allowed", "paths": paths, "permits": [msgspec.to_builtins(p) for p in permits], "judged_again": judged_again})
+        return 0
+    what = f"records with {args.records}" if args.records is not None else f"data under {', '.join(stated)}"
+    print(f"{signer.name} signed that {what} of {args.dataset} may be public\n\nNext  {again(args, f'run {args.dataset}')}")
     return 0
 
 

@@ -69,6 +69,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     attestation: tuple[Reason, ...] = ()
     attestation_note: str = ""
     licence_note: str = ""
+    licences: dict[str, str] = {}  # of the dataset and of everything it is made from
+    restricted: dict[str, dict[str, int]] = {}  # column -> value -> records that say of themselves that they are not for everybody
+    permits: tuple[str, ...] = ()  # what a person signed may be public all the same
     policy: tuple[Reason, ...] | None = None  # None: no policy was asked
     policy_note: str = ""
 

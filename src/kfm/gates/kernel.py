@@ -1,10 +1,12 @@
 """The gates every promotion passes; each is a pure function of the evidence and names every reason with a remedy."""
 
+from shlex import quote
 from typing import Any
 
 from kfm.gates.base import Evidence, Gate, Reason, Verdict
 from kfm.gates.quality import quality
 from kfm.model.labels import CARE_LABELS, OBLIGATIONS
+from kfm.model.licences import restrictions
 
 __all__ = ["GATES", "is_spdx"]
 
@@ -88,8 +90,53 @@ def licence(e: Evidence) -> Verdict:
             remedy=f"`kfm licence set {name} CC-BY-4.0 --proof FILE` records one that is.",
         )
     else:
-        return Verdict(gate="licence", note=stated + (f", {e.licence_note}" if e.licence_note else ""))
+        return Verdict(gate="licence", review=tuple(_unfree(e)), note=stated + (f", {e.licence_note}" if e.licence_note else ""))
     return Verdict(gate="licence", reasons=(reason,))
+
+
+def _open_to_all(e: Evidence) -> bool:
+    """Whether what is published may be read by everybody; what is restricted is read with a steward's grant."""
+    return e.entry is not None and e.entry.sensitivity != "restricted"
+
+
+def _unfree(e: Evidence) -> list[Reason]:
+    """Licences that do not let everybody use and pass on what is published, unless a person has signed that this one may be."""
+    found = []
+    for source, stated in e.licences.items() if _open_to_all(e) else ():
+        terms = restrictions(stated)
+        if terms and is_spdx(stated) and f"licence\n{stated}" not in e.permits:
+            name = e.entry.dataset_id if e.entry else "ID"
+            whose = "" if source == name else f" of {source}, which it is made from,"
+            what = "is not known to allow" if "unknown" in terms else f"({', '.join(terms)}) does not allow"
+            found.append(
+                _no(
+                    "licence.restricted",
+                    f"The licence {stated}{whose} {what} everybody to use and pass it on, and the dataset is {e.entry.sensitivity if e.entry else ''}.",
+                    f"`kfm licence allow {name} --reason … --key NAME` signs, once for the dataset, that it may be public all the same.",
+                )
+            )
+    return found
+
+
+def _marked(e: Evidence) -> list[Reason]:
+    """Records whose own column says that they are restricted, unless a person has signed that these may be public."""
+    found = []
+    name = e.entry.dataset_id if e.entry else "ID"
+    for column, values in sorted(e.restricted.items()) if _open_to_all(e) else ():
+        for value, count in sorted(values.items()):
+            if f"records\n{column}\n{value}" not in e.permits:
+                told = value if len(value) <= 60 else value[:60] + "…"
+                few = f"{count:,} record{' says' if count == 1 else 's say'}"
+                rule = quote(f"{column}={value}") if len(value) <= 60 else "COLUMN=VALUE"
+                found.append(
+                    _no(
+                        "records.restricted",
+                        f"{few} {column}: {told!r}, and the dataset is {e.entry.sensitivity if e.entry else 'public'}.",
+                        f"`kfm licence allow {name} --records {rule} --reason … --key NAME` signs, once for the dataset, that they may be public"
+                        + (f"; `kfm withdraw {name} --record {rule} --reason …` keeps them out." if e.before is not None else "."),
+                    )
+                )
+    return found
 
 
 def is_spdx(expression: str) -> bool:
@@ -158,7 +205,7 @@ def labels(e: Evidence) -> Verdict:
             )
     met = ", ".join(n for n in e.obligations if n in e.discharged)
     note = f"{(entry.sensitivity if entry else None) or 'no label'}" + (f": {met} discharged" if met else "")
-    return Verdict(gate="labels", reasons=tuple(reasons), note=note)
+    return Verdict(gate="labels", reasons=tuple(reasons), review=tuple(_marked(e)), note=note)
 
 
 _UNMET = {
