@@ -369,7 +369,9 @@ class Update:
     # ---- steps of the plan -----------------------------------------------------------------------------------------
     def _part(self, wal: Wal, captured: Captured, scratch: Path) -> Generator[str, None, TransformResult]:
         """capture and transform: intent, effect, read back, DONE."""
-        world, target = self.world, self.target
+        # a resumed run has the same row, so the same time; merging asks for it too, also where the part is there already
+        self.target = target = replace(self.target, captured_at=wal.run.timestamp)
+        world = self.world
         wal.tokens = (self.token,)
         kept = self._kept_part(wal)
         if kept is not None:
@@ -382,7 +384,6 @@ class Update:
             raise captured.refused
         if is_lifted(world, target, captured.input_hash):
             self.target = target = replace(target, max_quarantined=1.0)
-        self.target = target = replace(target, captured_at=wal.run.timestamp)  # a resumed run has the same row, so the same time
         job = self._transform_job(captured, wal.run.base_version)
         wal.make("EXECUTE", "transform", "IN_PROGRESS", {"artifact": target.artifact})
         wal.commit()
