@@ -260,7 +260,7 @@ def _hash_array(into: Any, array: "pa.Array") -> None:
     into.update((array.fill_null(0) if nulls else array).to_numpy(zero_copy_only=False))
 
 
-_LONG_TEXTS = 32 << 20
+_LONG_TEXTS = 4096  # bytes of a value, on average
 
 
 class _Profile:
@@ -283,7 +283,7 @@ class _Profile:
             array = array.view(pa.int64())  # a year beyond 9999 has no datetime
         elif pa.types.is_date32(array.type):
             array = array.view(pa.int32())
-        if pa.types.is_string(array.type) and array.nbytes > _LONG_TEXTS:
+        if pa.types.is_string(array.type) and array.nbytes > _LONG_TEXTS * len(array):
             array = pc.utf8_slice_codeunits(array, 0, 200)  # no more is told of them, and both ends would be held whole
         ends = pc.min_max(array)
         low, high = ends["min"].as_py(), ends["max"].as_py()

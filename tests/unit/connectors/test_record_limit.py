@@ -99,7 +99,19 @@ CASES = {
     "one line": ("json", "record.size", (b'{"t":"a"}\n{"t":"', 1), (X, 200), (b'"}\n', 1)),
     "six million positions": ("geojson", "record.size", (HEAD, 1), (b",[1,2]" * 100_000, 60), (b"]}}]}", 1)),
     "nothing but brackets": ("json", "record.size", (b'[{"t":[[]', 1), (b",[]" * 100_000, 150), (b"]}]", 1)),
-    "many values": ("json", "1 rows", (b'[{"a":"', 1), (X, 15), (b'","b":"', 1), (X, 15), (b'","c":"', 1), (X, 15), (b'"}]', 1)),
+    "four long values": (
+        "json",
+        "1 rows",
+        (b'[{"a":"', 1),
+        (X, 15),
+        (b'","b":"', 1),
+        (X, 15),
+        (b'","c":"', 1),
+        (X, 15),
+        (b'","d":"', 1),
+        (X, 15),
+        (b'"}]', 1),
+    ),
 }
 
 
