@@ -94,7 +94,7 @@ def claim(
     if captured.replayed:
         return Decision(kind="look_again", forced=forced)
     close_runs(tx, world, mine, "another input, spec or base came first" if not forced else "closed by --force")
-    place = next((r for r in mine if r.state == "PROPOSED" and r.pinned == head.generation and not is_assembly(r)), None)
+    place = next((r for r in mine if r.state == "PROPOSED" and r.pinned == head.generation and _keeps_place(world, r)), None)
     why = job.reason if job is not None and not target.staged else ""
     return _new_run(tx, world, target, captured, plan, toolchain, run_id, head, forced, place, why)
 
@@ -178,6 +178,16 @@ _PASSING = ("root.", "attestation.", "policy.", "labels.grant", "proposal.", "re
 def _may_have_passed(reason: str) -> bool:
     """Whether a denial had a cause outside spec and content: a key, a grant, an engine that did not answer, a lost file."""
     return any(code.strip().startswith(_PASSING) for code in reason.split(";"))
+
+
+def _keeps_place(world: World, row: LedgerRow) -> bool:
+    """Whether a proposal waits for a word on its change that nobody has given yet: what comes in its place goes on under its number."""
+    from kfm.proposal import waits_for_change  # only a waiting proposal is looked at
+
+    try:
+        return not is_assembly(row) and waits_for_change(world, row)
+    except (KfmError, OSError):
+        return False
 
 
 def approved(world: World, row: LedgerRow) -> bool:

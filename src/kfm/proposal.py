@@ -37,6 +37,7 @@ __all__ = [
     "reject",
     "run_of",
     "uncompared",
+    "waits_for_change",
 ]
 
 DAYS = 14  # how long an approval may wait for its promotion
@@ -201,6 +202,13 @@ def acceptable(world: World, dataset_id: str, verdicts: list[Any]) -> bool:
     entry = world.registry(dataset_id)
     asked = [r["code"] for v in verdicts for r in v.get("review", ())]
     return entry is not None and not entry.approvals and bool(asked) and all(code in CHANGE for code in asked)
+
+
+def waits_for_change(world: World, row: LedgerRow) -> bool:
+    """Whether so much changes that a person must look, and nobody has said a word on it yet."""
+    proposal, _ = load(world, row)
+    asked = any(r["code"] in CHANGE for v in proposal["verdicts"] for r in v.get("review", ()))
+    return asked and next(iter(world.data.names(proposal_path(row.dataset_id, row.run_id, "approvals"))), None) is None
 
 
 def accept(world: World, row: LedgerRow, name: str, reason: str) -> bool:
