@@ -177,6 +177,7 @@ def test_a_job_that_leaves_a_process_behind_has_ended_when_it_says_so(workers: W
 
 def test_a_typing_mistake_in_the_configuration_loses_no_job(workers: Workers) -> None:
     job_id = workers.put("kept")
+    workers.store.transaction(lambda tx: tx.jobs._save(tx.jobs.of(job_id), max_attempts=2))
     told = (workers.ws / "kfm.yml").read_text()
     workers.start("--concurrency=1", "--until-idle")
     workers.until(lambda: workers.job(job_id).state == "ended")
