@@ -601,9 +601,8 @@ def known_words(world: World, target: Target, base: str | None) -> dict[str, int
     if target.entry.source.kind != "documents" or base is None or not world.data.exists(path):
         return {}
     found: dict[str, int] = {}
-    with world.data.local(path).open("rb") as lines:
-        for row in map(_Counted.decode, lines):
-            found[row.document_id] = found.get(row.document_id, 0) + row.words
+    for row in map(_Counted.decode, world.data.read(path).splitlines()):
+        found[row.document_id] = found.get(row.document_id, 0) + row.words
     return found
 
 
