@@ -188,7 +188,12 @@ class _Desk:
         if item.get("keep", True):  # what only helps to ask may be anything
             answer = with_type_checked(answer, source.format, source.kind)
             assert self._found.ending is not None
-            answer = self._found.ending.checked(str(item["name"]), into, answer, lambda path: self._world.fetcher.fetch(request, path))
+
+            def again(path: Path) -> Fetched:
+                self._limits.budget.give_back(answer.size)
+                return with_type_checked(self._world.fetcher.fetch(request, path), source.format, source.kind)
+
+            return into, self._found.ending.checked(str(item["name"]), into, answer, again)
         return into, answer
 
     def _note(self, item: dict[str, Any], path: Path, answer: Fetched) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from kfm import canonical
 from kfm.catalog.base import prov_path
 from kfm.channel import version_kept_out, withdrawn_by, withdrawn_parts
-from kfm.claim import is_older, keep_head_key, official_stamp, older_told
+from kfm.claim import keep_head_key, older_told
 from kfm.clock import rfc3339
 from kfm.closing import end_parts, follow_up
 from kfm.commitments import SEALED
@@ -18,7 +18,7 @@ from kfm.errors import Fenced, IntegrityError, KfmError
 from kfm.judge import attested, catalog_reasons, described_candidate, evidence_of, judge
 from kfm.model import ids
 from kfm.model.change import change_told
-from kfm.model.ledger import Generation, LedgerRow, Token, stamp_of
+from kfm.model.ledger import Generation, LedgerRow, Token, is_older, stamps_of
 from kfm.model.staged import is_assembly
 from kfm.model.version import is_record
 from kfm.policy.base import Decision
@@ -26,7 +26,7 @@ from kfm.proposal import acceptable, load, needed, proposal_path, registry_diges
 from kfm.quarantine import check_base
 from kfm.receipts import run_files
 from kfm.records import prov_record, version_records
-from kfm.release import Tables, measured, merge_tables, open_table, release_mark, suppress_rules, tables_of
+from kfm.release import Tables, measured, merge_tables, open_table, release_mark, says_newer, suppress_rules, tables_of
 from kfm.runlog import RunLog
 from kfm.wal import Wal
 from kfm.world import Outcome, World, table_rows
@@ -53,7 +53,7 @@ def propose(work: "Update", wal: Wal, tables: Tables, head: Generation) -> "Step
     """The tables as a judged candidate with all its evidence, PROPOSED or REJECTED."""
     world, pin = work.world, wal.payload("pin")
     candidate = _candidate(work, wal, tables, pin)
-    said, official = stamp_of(wal.run.source_metadata), world.store.read(lambda tx: official_stamp(tx, wal.run.dataset_id, head.version_id))
+    said, official = stamps_of(wal.run.source_metadata)
     if is_older(said, official) and not is_assembly(wal.run) and work.target.again is None:
         candidate["older"] = [said, official]
     change = measured(world, work.target, tables, pin["base_version"])
@@ -182,12 +182,13 @@ def _leaks(work: "Update", tables: Tables, candidate: Mapping[str, Any], head: G
     from kfm.leak import look_for_leaks  # private datasets only
 
     rules = suppress_rules(world, target.dataset_id, head.suppressed)
+    newer = work.wal is not None and says_newer(work.wal.run.source_metadata)
 
     def merge(part: Path, result: TransformResult, scratch: Path) -> tuple[Path, TransformResult]:
         if tables.base is None:
             return part, result
         base = open_table(world, target.dataset_id, tables.base, room(scratch, "base"))
-        merged = merge_tables(world, target, (base, ""), (part, ""), result, room(scratch, "merged"))
+        merged = merge_tables(world, target, (base, ""), (part, ""), result, room(scratch, "merged"), newer=newer)
         return scratch / "merged" / target.artifact, merged
 
     def render(path: Path, result: TransformResult) -> dict[str, bytes]:

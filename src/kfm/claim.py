@@ -11,7 +11,7 @@ from kfm.channel import EMPTY, content_key, kept_out
 from kfm.clock import rfc3339
 from kfm.errors import Denied, KfmError, StepFailed
 from kfm.model import ids
-from kfm.model.ledger import UNCHANGED, Generation, HeadKey, LedgerRow, NoopRow, Token, stamp_of
+from kfm.model.ledger import UNCHANGED, Generation, HeadKey, LedgerRow, NoopRow, Token, after_stamp, is_older, stamp_of
 from kfm.model.plan import Plan, plan_hash
 from kfm.model.staged import is_assembly
 from kfm.moments import check_clock
@@ -28,11 +28,9 @@ __all__ = [
     "denied_before",
     "failed_row",
     "is_noop",
-    "is_older",
     "keep_head_key",
     "keep_plan",
     "new_row",
-    "official_stamp",
     "older_told",
 ]
 
@@ -120,11 +118,9 @@ def is_noop(
     if out is not None:
         word = "withdrawn" if out[0] == "suppressed" else "rolled back"
         return "kept_out", f"this content was {word} by generation {out[1]}", f"generation {out[1]}", 0
-    said, official = (
-        (captured.sources[0].get("stamp", "") if captured.sources else ""),
-        official_stamp(tx, target.dataset_id, head.version_id),
-    )
+    said, official = (captured.sources[0].get("stamp", "") if captured.sources else ""), official_stamp(tx, target, head)
     if is_older(said, official) and target.again is None and not target.staged:
+        mine.clear()  # what waits there is newer than this answer, too
         return "older", older_told(said, official), f"generation {head.generation}", 0
     same = [r for r in mine if r.state == "PROPOSED" and (r.input_hash, r.spec_hash) == (captured.input_hash, target.spec_hash)]
     waiting = next((r for r in same if r.pinned == head.generation), None)
@@ -146,19 +142,14 @@ def is_noop(
     return None
 
 
-def official_stamp(tx: Any, dataset_id: str, version_id: str | None) -> str:
-    """When upstream said that an official version was made; empty: it did not say."""
-    if version_id is None:
+def official_stamp(tx: Any, target: Target, head: Generation) -> str:
+    """When upstream said that what is official of this partition was made; empty: it did not say."""
+    if head.version_id is None:
         return ""
-    row = tx.runs.maker_of(dataset_id, version_id)
-    if row is None:  # a withdrawal left it: what was withdrawn from says it
-        row = next((r for r in tx.runs.recent(dataset_id, 20) if r.state == "COMMITTED"), None)
+    row = tx.runs.maker_of(target.dataset_id, head.version_id)
+    if row is None or row.partition != target.partition:  # a withdrawal left it, or another partition was the last to change
+        row = next(iter(tx.runs.committed(target.dataset_id, target.partition, 1)), None)
     return stamp_of(row.source_metadata) if row is not None else ""
-
-
-def is_older(said: str, official: str) -> bool:
-    """Whether an answer is older than what is official, by upstream's own word; where it says nothing, it is what upstream says now."""
-    return bool(said and official) and said < official
 
 
 def older_told(said: str, official: str) -> str:
@@ -306,7 +297,8 @@ def _new_run(
         tx.index.hand_on_proposal(place.run_id, run_id)
     row = new_row(tx, world, target, captured, toolchain, run_id, head, forced)
     tx.runs.insert(row)
-    tx.runs.put_look(target.dataset_id, target.partition, run_id, "changed")
+    if target.again is None:  # a kept capture tells nothing new about upstream
+        tx.runs.put_look(target.dataset_id, target.partition, run_id, "changed")
     wal = Wal(world.store, world.clock, row)
     wal.make(
         "PLAN",
@@ -373,7 +365,7 @@ def new_row(
         state="CLAIMED",
         key=captured.key,
         timestamp=rfc3339(world.clock.now()),
-        source_metadata=msgspec.json.encode(captured.sources).decode(),
+        source_metadata=after_stamp(captured.sources, official_stamp(tx, target, head)),
         pipeline_version=target.pipeline_version,
         updater_id=target.updater_id,
         updater_version=target.pipeline_version,

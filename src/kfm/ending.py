@@ -15,7 +15,7 @@ from kfm.world import Target, World
 __all__ = ["OPEN", "Ending"]
 
 OPEN = "open_end"  # the member of a captured source that says so
-_LOOKED_AT = 20  # runs in which an earlier capture of the same source is looked for
+_LOOKED_AT = 20  # official runs in which an earlier capture of the same source is looked for
 
 
 def _lines(source: Source) -> bool:
@@ -46,7 +46,7 @@ class Ending:
         if not ends_open(path):
             return _warned(newer, "The first answer ended inside its last line; it was read again, and this one is whole.")
         self.open.add(source_id)
-        if newer.sized:
+        if newer.sized and newer.digest == answer.digest:
             return _warned(
                 newer, "It ends without the line break that earlier captures had, twice and under a length that upstream states."
             )
@@ -55,8 +55,9 @@ class Ending:
 
     def _ended_before(self, source_id: str) -> bool | None:
         """Whether the last official capture of this source ended with a line break; None: there is none."""
-        rows: list[LedgerRow] = self._world.store.read(lambda tx: tx.runs.recent(self._target.dataset_id, _LOOKED_AT))
-        for row in (r for r in rows if r.state == "COMMITTED" and r.partition == self._target.partition):
+        target = self._target
+        rows: list[LedgerRow] = self._world.store.read(lambda tx: tx.runs.committed(target.dataset_id, target.partition, _LOOKED_AT))
+        for row in rows:
             sources: list[dict[str, Any]] = msgspec.json.decode(row.source_metadata)
             found = next((s for s in sources if s.get("source_id") == source_id and s.get("digest")), None)
             if found is not None:

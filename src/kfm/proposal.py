@@ -208,7 +208,8 @@ def waits_for_change(world: World, row: LedgerRow) -> bool:
     """Whether so much changes that a person must look, and nobody has said a word on it yet."""
     proposal, _ = load(world, row)
     asked = any(r["code"] in CHANGE for v in proposal["verdicts"] for r in v.get("review", ()))
-    return asked and next(iter(world.data.names(proposal_path(row.dataset_id, row.run_id, "approvals"))), None) is None
+    said = ("approvals", "acceptances", "rejections")
+    return asked and not any(True for kind in said for _ in world.data.names(proposal_path(row.dataset_id, row.run_id, kind)))
 
 
 def accept(world: World, row: LedgerRow, name: str, reason: str) -> bool:

@@ -89,6 +89,6 @@ def _merged(
     if target.artifact not in kept:
         return part, result
     table = open_table(world, target.dataset_id, kept[target.artifact], room(scratch, "base"))
-    newer = says_newer(world, target.dataset_id, str(record["sources"][0].get("stamp", "")), record["base_version"])
+    newer = says_newer(msgspec.json.encode(record["sources"]).decode())
     merged = merge_tables(world, target, (table, ""), (part, ""), result, room(scratch, "merged"), newer=newer)
     return scratch / "merged" / target.artifact, merged

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import UNSET
 
 from kfm import canonical
-from kfm.claim import is_older, official_stamp
 from kfm.commitments import SEALED
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
 from kfm.errors import Denied, IntegrityError, KfmError, StepFailed
@@ -18,7 +17,7 @@ from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry, change_limits
 from kfm.model.kinds import KINDS
 from kfm.model.labels import obligations, release_steps
-from kfm.model.ledger import stamp_of
+from kfm.model.ledger import is_older, stamps_of
 from kfm.quarantine import check_added
 from kfm.records import read_facts
 from kfm.world import Target, World
@@ -319,7 +318,6 @@ def _upserted(
     work: "Update", own: Mapping[str, Any], kept: Mapping[str, Any], result: TransformResult, scratch: Path
 ) -> tuple[dict[str, Any], TransformResult]:
     world, target = work.world, work.target
-    base_version = work.wal.payload("pin")["base_version"] if work.wal is not None else None
     base, part = (open_table(world, target.dataset_id, s, room(scratch, n)) for s, n in ((kept, "base"), (own, "part")))
     merged = merge_tables(
         world,
@@ -329,7 +327,7 @@ def _upserted(
         result,
         room(scratch, "merged"),
         add=bool(work.partial),
-        newer=says_newer(world, target.dataset_id, stamp_of(work.wal.run.source_metadata), base_version) if work.wal is not None else False,
+        newer=work.wal is not None and says_newer(work.wal.run.source_metadata),
     )
     if work.partial:
         check_added(target, kept["rows"], result.rows, merged)
@@ -337,9 +335,9 @@ def _upserted(
     return store_table(world, work, target.dataset_id, table, seal=work.private, scratch=scratch, rows=merged.rows), merged
 
 
-def says_newer(world: World, dataset_id: str, said: str, base: str | None) -> bool:
-    """Whether upstream says that an answer is newer than the one a version was made of."""
-    official: str = world.store.read(lambda tx: official_stamp(tx, dataset_id, base)) if said else ""
+def says_newer(source_metadata: str) -> bool:
+    """Whether upstream says that the answer of a run is newer than what was official when it began."""
+    said, official = stamps_of(source_metadata)
     return is_older(official, said)
 
 

@@ -201,7 +201,8 @@ class Update:
             else:
                 tx.runs.append(wal.take_riding())
                 row = tx.runs.move(wal.run.run_id, "CLAIMED", **changes)
-            tx.runs.put_look(target.dataset_id, target.partition, row.run_id, "failed")
+            if target.again is None:  # a kept capture tells nothing new about upstream
+                tx.runs.put_look(target.dataset_id, target.partition, row.run_id, "failed")
             self.requeue(tx, told, until_ms)
             tx.leases.release(*self.tokens)
             found: LedgerRow = row
@@ -369,8 +370,9 @@ class Update:
     # ---- steps of the plan -----------------------------------------------------------------------------------------
     def _part(self, wal: Wal, captured: Captured, scratch: Path) -> Generator[str, None, TransformResult]:
         """capture and transform: intent, effect, read back, DONE."""
-        # a resumed run has the same row, so the same time; merging asks for it too, also where the part is there already
-        self.target = target = replace(self.target, captured_at=wal.run.timestamp)
+        # The time of the run that captured it; a resumed run has the same row. Merging asks for it too, also where the part is there already.
+        captured_by = self.target.again.row if self.target.again is not None else wal.run
+        self.target = target = replace(self.target, captured_at=captured_by.timestamp)
         world = self.world
         wal.tokens = (self.token,)
         kept = self._kept_part(wal)

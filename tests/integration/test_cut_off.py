@@ -92,3 +92,20 @@ def test_a_bad_last_record_of_a_whole_file_is_set_aside(stand: Stand) -> None:
     stand.publish("feed", answer(CSV))
     stand.speaker.says["/feed"] = answer(CSV.replace("\n5,35\n", "\n5,36\n") + "1000\n")
     assert [r["rule"] for r in stand.sets_aside("feed", "csv.columns")] == ["csv.columns"]
+
+
+def test_refusals_do_not_make_the_next_cut_file_a_first_one(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kfm.ending._LOOKED_AT", 1)
+    stand.register("feed", {"format": "csv"}, business_key=["id"])
+    stand.publish("feed", answer(CSV))
+    for end in ("\n997,", "\n998,", "\n999,"):
+        stand.speaker.says["/feed"] = unsized(CSV[: CSV.index(end) + 6])
+        stand.refuses("feed", "truncated", "no end")
+
+
+def test_two_answers_that_are_cut_in_different_places_are_no_word_of_upstream(stand: Stand) -> None:
+    stand.register("feed", {"format": "csv"}, business_key=["id"])
+    stand.publish("feed", answer(CSV))
+    bodies = iter([answer(CSV[: CSV.index("\n998,") + 6]), answer(CSV[: CSV.index("\n999,") + 6])])
+    stand.speaker.says["/feed"] = lambda *_: next(bodies)
+    stand.refuses("feed", "truncated", "no end")

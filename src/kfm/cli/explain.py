@@ -13,7 +13,7 @@ from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import sign
 from kfm.cli.wal import find_run, journal_of
 from kfm.errors import UsageError
-from kfm.model.ledger import Generation, LedgerRow
+from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
 from kfm.moments import appended_at
 from kfm.proposal import run_of
 from kfm.ref import dataset_of, proposal_number
@@ -156,7 +156,7 @@ def _skip(world: World, dataset_id: str) -> dict[str, Any]:
     answered: dict[str, Any] = next((x for x in lines if x["event"] == "source.answered"), {})
     status, etag = answered.get("status"), answered.get("etag")
     return {
-        "what": f"{dataset_id} was not run at {noop.timestamp[:19]}Z because {'nothing had changed' if noop.reason == 'unchanged' else noop.reason}.",
+        "what": f"{dataset_id} was not run at {noop.timestamp[:19]}Z because {'nothing had changed' if noop.code == UNCHANGED else noop.reason}.",
         "facts": {
             "answered": f"{'304 Not Modified' if status == 304 else status}, ETag {etag}",
             "run key": f"{noop.key} equals the head key" if status == 304 else noop.key,

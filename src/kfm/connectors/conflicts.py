@@ -103,7 +103,14 @@ def _revision(job: TransformJob, columns: tuple[Column, ...]) -> str:
 
 def _values_at(path: Path, column: str, wanted: list[int]) -> list[Any]:
     """The values of some rows, times as numbers."""
-    array = pq.read_table(path, columns=[column], partitioning=None).column(0).take(pa.array(wanted, pa.int64())).combine_chunks()
+    order, pieces, at = np.argsort(wanted, kind="stable"), [], 0
+    rows = np.asarray(wanted, np.int64)[order]
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=65_536, columns=[column]):
+            mine = rows[(rows >= at) & (rows < at + batch.num_rows)] - at
+            at += batch.num_rows
+            pieces.append(batch.column(0).take(pa.array(mine)))
+    array = pa.concat_arrays(pieces).take(pa.array(np.argsort(order, kind="stable")))
     if pa.types.is_timestamp(array.type):
         array = array.view(pa.int64())
     elif pa.types.is_date32(array.type):

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from kfm.connectors.base import Books, TransformJob, TransformResult
 from kfm.connectors.keys import Array, buckets
-from kfm.connectors.merge import telling
+from kfm.connectors.merge import tombstones_of
 from kfm.model.change import Measured
 
 __all__ = ["measure"]
@@ -36,7 +36,7 @@ def _compared(job: TransformJob, old: Path, new: Path, scratch: Path) -> Measure
     schemas = [pq.read_schema(path) for path in (old, new)]
     shared = [f.name for f in schemas[0] if f.name in schemas[1].names and schemas[1].field(f.name).type == f.type]
     key = job.business_key if set(job.business_key) <= set(shared) else ()
-    state = telling(job, schemas[1]).get("state", "") if key else ""
+    state = tombstones_of(job, schemas[1]).get("state", "") if key else ""
     files = [scratch / ".base.bin", scratch / ".candidate.bin"]
     try:
         for path, into in zip((old, new), files):

@@ -21,7 +21,7 @@ from kfm.model.change import Measured
 from kfm.model.dataset import Column
 from kfm.model.kinds import KINDS
 
-__all__ = ["cast", "columns_after", "extend", "keys_of", "merge", "telling", "within"]
+__all__ = ["cast", "columns_after", "extend", "keys_of", "merge", "telling", "tombstones_of", "within"]
 
 _TYPES = {str(kind): name for name, kind in reversed(ARROW.items())}  # an Arrow type's plainest column type
 _SEPARATOR = "\x1f"
@@ -109,12 +109,17 @@ def keys_of(table: "pa.Table", names: tuple[str, ...]) -> "pa.Array":
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 
 
-def telling(job: TransformJob, schema: "pa.Schema") -> dict[str, str]:
+def tombstones_of(job: TransformJob, schema: "pa.Schema") -> dict[str, str]:
     """Which columns tell what became of a row, as the job or its kind of source says; those that are there."""
     rules = job.tombstones
     if not rules and job.source_kind in KINDS:
         rules = getattr(importlib.import_module(f"kfm.connectors.kinds.{job.source_kind}"), "TOMBSTONES", {})
-    rules = {rule: column for rule, column in rules.items() if column in schema.names}
+    return {rule: column for rule, column in rules.items() if column in schema.names}
+
+
+def telling(job: TransformJob, schema: "pa.Schema") -> dict[str, str]:
+    """The same, for a table in which rows that are gone stay: they are found by a key of one column."""
+    rules = tombstones_of(job, schema)
     if "state" in rules and len(job.business_key) != 1:
         raise Refused(
             "merge.key",

@@ -271,7 +271,7 @@ def _parse_long(text: str, first: int, delimiter: str, *, final: bool) -> tuple[
             starts.append(line)
             ends.append(line + max(count, 1) - 1)
         at, line = after, line + count
-    return _Chunk(rows, starts, ends, text, first, line), at
+    return _Chunk(rows, starts, ends, text, first, line, final and not text.endswith(("\n", "\r"))), at
 
 
 def _record(text: str, at: int, stop: "re.Pattern[str]", *, final: bool) -> tuple[list[str], int] | None:

@@ -260,6 +260,7 @@ def _hash_array(into: Any, array: "pa.Array") -> None:
     into.update((array.fill_null(0) if nulls else array).to_numpy(zero_copy_only=False))
 
 
+_TOLD = 200  # characters of a text that its profile tells
 _LONG_TEXTS = 4096  # bytes of a value, on average
 
 
@@ -284,7 +285,7 @@ class _Profile:
         elif pa.types.is_date32(array.type):
             array = array.view(pa.int32())
         if pa.types.is_string(array.type) and array.nbytes > _LONG_TEXTS * len(array):
-            array = pc.utf8_slice_codeunits(array, 0, 200)  # no more is told of them, and both ends would be held whole
+            array = pc.utf8_slice_codeunits(array, 0, _TOLD)  # no more is told of them, and both ends would be held whole
         ends = pc.min_max(array)
         low, high = ends["min"].as_py(), ends["max"].as_py()
         self._low = low if self._low is None else min(self._low, low)
@@ -292,8 +293,8 @@ class _Profile:
 
     @property
     def found(self) -> tuple[Any, ...]:
-        """What was seen so far."""
-        return self._nulls, self._low, self._high
+        """What was seen so far, as far as it is told: long texts may have been cut before they were compared."""
+        return self._nulls, *(v[:_TOLD] if isinstance(v, str) else v for v in (self._low, self._high))
 
     def result(self) -> ColumnProfile:
         return ColumnProfile(nulls=self._nulls, min=self._shown(self._low), max=self._shown(self._high))
@@ -316,4 +317,4 @@ class _Profile:
                 ) from None
         if isinstance(value, bool):
             return str(value).lower()
-        return str(value)[:200]
+        return str(value)[:_TOLD]

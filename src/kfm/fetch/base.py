@@ -61,11 +61,12 @@ class FetchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_seconds: float = 3600.0  # for all attempts together
 
 
-class Wait(msgspec.Struct, frozen=True):
+class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     """One pause between two attempts."""
 
     seconds: float
     reason: str
+    asked: bool = False  # upstream named the time
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,7 +82,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     digest: str = ""  # "sha256:" + 64 hex digits; empty for 304
     attempts: int = 1
     waits: tuple[Wait, ...] = ()
-    sized: bool = True  # upstream said where the body ends, by a length or in chunks; else it ended with the connection
+    sized: bool = False  # the length that was stated is the length that came
     request_ms: int = 0  # time spent in requests; waits are listed apart
     warnings: tuple[str, ...] = ()  # what was odd and taken all the same, in sentences
 

@@ -39,4 +39,4 @@ class FileFetcher:
         if request.etag == etag:
             into.unlink()
             return Fetched(status=304, final_url=request.url, etag=etag)
-        return Fetched(status=200, final_url=request.url, etag=etag, size=into.stat().st_size, digest=f"sha256:{digest}")
+        return Fetched(status=200, final_url=request.url, etag=etag, size=into.stat().st_size, digest=f"sha256:{digest}", sized=True)

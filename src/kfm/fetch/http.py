@@ -164,7 +164,7 @@ class _Fetch:
 
     def _wait_for_turn(self, wait: Wait) -> None:
         # What we impose on ourselves is waited for longer: a capture of many pages would else never end.
-        if wait.seconds > (MAX_RETRY_AFTER_S if "asked to wait" in wait.reason else MAX_OWN_WAIT_S):
+        if wait.seconds > (MAX_RETRY_AFTER_S if wait.asked else MAX_OWN_WAIT_S):
             raise self._asked_to_come_back(wait.seconds, wait.reason)
         before = self._fetcher.monotonic()
         self._pause(wait)
@@ -330,7 +330,7 @@ class _Fetch:
             digest=self._partial.digest if status == 200 else "",
             attempts=self._attempts,
             waits=tuple(self._waits),
-            sized=head.chunked or head.length is not None,
+            sized=head.length is not None,
             warnings=tuple(self._warnings) if status == 200 else (),
         )
 

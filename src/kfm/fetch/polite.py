@@ -28,6 +28,7 @@ class _State(msgspec.Struct, kw_only=True):
     starts: list[float] = []  # the newest requests, oldest first
     until: float = 0.0  # nobody asks before
     why: str = ""
+    asked: bool = False  # upstream named that time
     spacing: float = 0.0  # between two requests, after a 429 that did not say how long
 
 
@@ -70,7 +71,9 @@ class Manners:
         if self._limits(host) is None:
             return
         if status in (429, 503) and asked is not None:
-            self._change(host, lambda state: self._block(state, min(asked, LONGEST_WAIT_S), f"http {status}, asked to wait {asked:g} s"))
+            self._change(
+                host, lambda state: self._block(state, min(asked, LONGEST_WAIT_S), f"http {status}, asked to wait {asked:g} s", asked=True)
+            )
         elif status == 429:
             self._slowed.add(host)
             self._change(host, self._lengthen)
@@ -132,9 +135,9 @@ class Manners:
         finally:
             os.close(fd)
 
-    def _block(self, state: _State, seconds: float, why: str) -> None:
+    def _block(self, state: _State, seconds: float, why: str, *, asked: bool = False) -> None:
         if self._now() + seconds > state.until:
-            state.until, state.why = self._now() + seconds, why
+            state.until, state.why, state.asked = self._now() + seconds, why, asked
 
     def _lengthen(self, state: _State) -> None:
         state.spacing = min(LONGEST_SPACING_S, max(SPACING_S, 2 * state.spacing))
@@ -147,7 +150,7 @@ def _shrink(state: _State) -> None:
 
 def _must_wait(state: _State, limits: HostLimits, now: float) -> Wait | None:
     if state.until > now:
-        return Wait(state.until - now, state.why)
+        return Wait(state.until - now, state.why, state.asked)
     if state.spacing and state.starts and (left := state.starts[-1] + state.spacing - now) > 0:
         return Wait(left, f"polite: requests are {state.spacing:g} s apart since the host answered 429")
     burst = _burst(limits)

@@ -202,7 +202,7 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_rows: Annotated[int, msgspec.Meta(ge=0)] | None = None
     max_null_share: dict[str, Share] = {}  # by column
     valid_geometry: bool = True
-    max_row_change: Share | None = None  # against the last version; None: not looked at
+    max_row_change: Share | None = None  # of growth against the last version, and read as `change.rows` where that is not stated
     max_null_change: Share | None = None  # of any column's share of nulls, in absolute terms
 
 
@@ -292,7 +292,7 @@ def spelled(entry: DatasetEntry) -> dict[str, Any]:
 
 def change_limits(entry: DatasetEntry) -> Change:
     """What may change before a person must look. Nothing is looked at where each answer stands for now alone, unless it is stated."""
-    lists = entry.source.options.get("resource") == "stations"  # the one list among the kinds of now
+    lists = entry.source.kind == "nws" and entry.source.options.get("resource") == "stations"  # the one list among the kinds of now
     now_only = entry.cadence == "real-time" or (entry.source.kind in KINDS and KINDS[entry.source.kind].snapshot and not lists)
     deletions = (
         Change().deletions if entry.merge == "upsert" else None

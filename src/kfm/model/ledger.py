@@ -1,10 +1,27 @@
 """Rows of the store as records: runs, journals, jobs, and what is indexed from evidence."""
 
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-__all__ = ["UNCHANGED", "Generation", "HeadKey", "JobRow", "LedgerRow", "NoopRow", "OutboxRow", "Token", "WalRecord", "head_key_of"]
+__all__ = [
+    "UNCHANGED",
+    "Generation",
+    "HeadKey",
+    "JobRow",
+    "LedgerRow",
+    "NoopRow",
+    "OutboxRow",
+    "Token",
+    "WalRecord",
+    "after_stamp",
+    "head_key_of",
+    "is_older",
+    "stamp_of",
+    "stamps_of",
+    "with_stamp",
+]
 
 
 class Token(NamedTuple):
@@ -184,6 +201,24 @@ def stamp_of(source_metadata: str) -> str:
     """When the source of a run said that its answer was made; empty: it did not say."""
     sources = msgspec.json.decode(source_metadata)
     return str(sources[0].get("stamp", "")) if sources else ""
+
+
+def stamps_of(source_metadata: str) -> tuple[str, str]:
+    """(when this answer was made, when the official one was as the run began), by upstream's own word."""
+    sources = msgspec.json.decode(source_metadata)
+    first = sources[0] if sources else {}
+    return str(first.get("stamp", "")), str(first.get("official_stamp", ""))
+
+
+def is_older(said: str, official: str) -> bool:
+    """Whether an answer is older than another, by upstream's own word; where it says nothing, it is what upstream says now."""
+    return bool(said and official) and said < official
+
+
+def after_stamp(sources: Sequence[Mapping[str, Any]], official: str) -> str:
+    """The sources of a run that begins, with the stamp of what is official then: a resumed or rebuilt run compares with the same one."""
+    first, *rest = ({k: v for k, v in s.items() if k != "official_stamp"} for s in sources)
+    return msgspec.json.encode([first | ({"official_stamp": official} if official else {}), *rest]).decode()
 
 
 def with_stamp(source_metadata: str, stamp: str) -> str:

@@ -115,6 +115,8 @@ select number from proposal where run_id = :run_id
 select ledger.* from proposal join ledger using (run_id) where number = :number
 -- name: proposals_waiting
 select proposal.number, ledger.* from proposal join ledger using (run_id) where state = 'PROPOSED' order by number
+-- name: run_committed
+select * from ledger where dataset_id = :dataset_id and partition = :partition and state = 'COMMITTED' order by rowid desc limit :limit
 -- name: run_maker_of
 select * from ledger where dataset_id = :dataset_id and version_id = :version_id and state = 'COMMITTED' order by rowid desc limit 1
 -- name: run_staged

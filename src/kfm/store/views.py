@@ -190,6 +190,10 @@ class RunView(View):
             for r in rows
         ]
 
+    def committed(self, dataset_id: str, partition: str, limit: int) -> list[LedgerRow]:
+        """The newest runs of a partition that became official."""
+        return [_ledger_row(r) for r in self._all("run_committed", dataset_id=dataset_id, partition=partition, limit=limit)]
+
     def maker(self, dataset_id: str, version_id: str, spec_hash: str) -> LedgerRow | None:
         """The run that last made this version official under this spec."""
         row = self._one("run_maker", dataset_id=dataset_id, version_id=version_id, spec_hash=spec_hash)

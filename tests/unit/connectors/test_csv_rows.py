@@ -188,3 +188,9 @@ def test_geometry_may_come_as_wkt_or_geojson_text(made):
     assert [shapely.from_wkb(r["g"]).wkt for r in table.rows] == ["POINT (-98 38)", "POINT (-97 39)"]
     assert [(r["line"], r["rule"]) for r in table.rejects] == [(4, "geometry"), (5, "geometry.range")]
     assert table.result.bbox == (-98.0, 38.0, -97.0, 39.0)
+
+
+def test_one_long_text_among_short_and_missing_ones_is_read_back_as_it_was_written(made):
+    lines = ["a,b", *(f"{i}," for i in range(3000)), f"3000,{'x' * 5000}"]
+    table = made("csv", "\n".join(lines) + "\n")
+    assert (len(table.rows), table.result.profile["b"].max) == (3001, "x" * 200)
