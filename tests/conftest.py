@@ -34,7 +34,7 @@ _EVERY_RUN = {  # file -> test -> how many of its cases run every time; the dril
     },
     "test_recordings.py": {"test_replay_without_http_gives_the_same_version": 0},
     "test_policy_conformance.py": {"test_we_pass_what_the_bare_engine_passes": 0},
-    "test_scheduler.py": {"test_two_days_over_a_clock_change_visit_every_window_and_double_none": 3},
+    "test_scheduler.py": {"test_two_days_over_a_clock_change_visit_every_window_and_double_none": 1},
     "test_raster.py": {"test_memory_does_not_grow_with_the_image": 0},
     "test_queue_kill.py": {"test_no_job_is_lost_and_no_effect_doubled": 3},
     "test_contract_suite.py": {
@@ -45,7 +45,7 @@ _EVERY_RUN = {  # file -> test -> how many of its cases run every time; the dril
     "test_protocol_model.py": {"test_every_invariant_holds_in_every_reachable_state": 3},
     "test_engine_model.py": {
         "test_every_invariant_holds_with_the_store_on_a_server": 1,
-        "test_a_seeded_mistake_is_noticed": 1,
+        "test_a_seeded_mistake_is_noticed": 0,
     },
     "test_policy_agreement.py": {"test_ten_thousand_generated_questions_get_the_same_answer_from_the_server": 0},
 }

@@ -391,7 +391,7 @@ def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list
             tx.leases.release(*wal.tokens)
             return row, ""
         again = _nothing_new(tx, world, head, wal.run, candidate, asked=bool(reasons or waits))
-        if again is None and "older" in candidate:
+        if "older" in candidate and (again is None or again[1]):
             again = older_told(*candidate["older"]), False
         if again is not None and not wal.run.forced:
             row = tx.runs.move(wal.run.run_id, "CLAIMED", state="NOOP", reason=again[0], ended_at=now, **facts)

@@ -17,7 +17,7 @@ from kfm.errors import IntegrityError, StepFailed
 from kfm.fetch.base import Budget, Fetched, FetchRequest
 from kfm.fetch.url import canonical_url, expand_url, host_of
 from kfm.model import ids
-from kfm.model.ledger import Generation, HeadKey, LedgerRow
+from kfm.model.ledger import Generation, HeadKey, LedgerRow, believable
 from kfm.model.media_types import type_oddity
 from kfm.model.plan import SourceRef
 from kfm.model.window import seconds
@@ -104,7 +104,7 @@ def _asked(world: World, target: Target, log: RunLog, scratch: Path, key: HeadKe
         _source(name, url, token, answer) | ({"body": asked.bodies[name]} if name in asked.bodies else {})
         for name, (url, answer) in asked.answers.items()
     )
-    if asked.stamp:
+    if asked.stamp and believable(asked.stamp, rfc3339(world.clock.now())):
         sources = ({**sources[0], "stamp": asked.stamp}, *sources[1:]) if sources else ()
     if asked.refused is not None:  # in the ledger before the bytes are kept: a run that is resumed must end with it, too
         sources = ({**sources[0], "refused": msgspec.to_builtins(asked.refused.refusal)}, *sources[1:])

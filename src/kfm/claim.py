@@ -11,7 +11,7 @@ from kfm.channel import EMPTY, content_key, kept_out
 from kfm.clock import rfc3339
 from kfm.errors import Denied, KfmError, StepFailed
 from kfm.model import ids
-from kfm.model.ledger import UNCHANGED, Generation, HeadKey, LedgerRow, NoopRow, Token, after_stamp, is_older, stamp_of
+from kfm.model.ledger import UNCHANGED, Generation, HeadKey, LedgerRow, NoopRow, Token, after_stamp, is_older, stamps_of
 from kfm.model.plan import Plan, plan_hash
 from kfm.model.staged import is_assembly
 from kfm.moments import check_clock
@@ -149,7 +149,8 @@ def official_stamp(tx: Any, target: Target, head: Generation) -> str:
     row = tx.runs.maker_of(target.dataset_id, head.version_id)
     if row is None or row.partition != target.partition:  # a withdrawal left it, or another partition was the last to change
         row = next(iter(tx.runs.committed(target.dataset_id, target.partition, 1)), None)
-    return stamp_of(row.source_metadata) if row is not None else ""
+    said, before = stamps_of(row.source_metadata) if row is not None else ("", "")
+    return said or before  # an answer that said nothing leaves the last word standing
 
 
 def older_told(said: str, official: str) -> str:

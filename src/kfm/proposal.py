@@ -12,6 +12,7 @@ from kfm.clock import rfc3339
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.gates.quality import CHANGE
 from kfm.model import ids
+from kfm.model.change import Measured
 from kfm.model.dataset import spelled
 from kfm.model.ledger import LedgerRow
 from kfm.model.version import ATTESTATION
@@ -20,6 +21,7 @@ from kfm.world import World
 __all__ = [
     "accept",
     "acceptable",
+    "change_of",
     "Approval",
     "Compared",
     "Comparison",
@@ -210,6 +212,15 @@ def waits_for_change(world: World, row: LedgerRow) -> bool:
     asked = any(r["code"] in CHANGE for v in proposal["verdicts"] for r in v.get("review", ()))
     said = ("approvals", "acceptances", "rejections")
     return asked and not any(True for kind in said for _ in world.data.names(proposal_path(row.dataset_id, row.run_id, kind)))
+
+
+def change_of(world: World, row: LedgerRow) -> Measured | None:
+    """How much a proposal changes; None when its candidate cannot be read."""
+    try:
+        found = canonical.loads(world.data.read(proposal_path(row.dataset_id, row.run_id, "candidate.json")))
+        return msgspec.convert(found["change"], Measured)
+    except (KfmError, OSError, KeyError, msgspec.ValidationError):
+        return None
 
 
 def accept(world: World, row: LedgerRow, name: str, reason: str) -> bool:

@@ -4,6 +4,7 @@ All of it is invented by this module. Names of counties and rivers are real, eve
 SHA-256 of its own position, so the same revision is the same bytes in every process and on every machine.
 """
 
+import base64
 import csv
 import datetime as dt
 import functools
@@ -453,7 +454,12 @@ def _content(dataset: SampleDataset, request: _Request, turn: _Turn) -> _Answer:
     validators = _validators(content, turn)
     if turn.mode == "same_etag":
         content = make(revision=turn.revision + 1)
-    common = (*validators.items(), ("Accept-Ranges", "bytes"))
+    digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
+    common = (
+        *validators.items(),
+        ("Accept-Ranges", "bytes"),
+        ("Repr-Digest", f"sha-256=:{digest}:"),
+    )  # what a continued body is checked by
     if _unchanged(request.headers, validators):
         return _Answer(304, common)
     answer = _ranged(content, (*common, ("Content-Type", _CONTENT_TYPES[dataset.format])), request, validators)

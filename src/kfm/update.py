@@ -21,7 +21,7 @@ from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, Tran
 from kfm.errors import Denied, Fenced, IntegrityError, KfmError, Quarantined, StepFailed, StoreUnavailable, UsageError
 from kfm.model import ids
 from kfm.model.dataset import Column
-from kfm.model.ledger import LedgerRow, Token, with_stamp
+from kfm.model.ledger import LedgerRow, Token, believable, with_stamp
 from kfm.model.plan import Plan, SourceRef, Step
 from kfm.quarantine import is_lifted, keep_capture, keep_rows
 from kfm.raw import capture_files, parse_checksums, render_raw
@@ -529,7 +529,7 @@ class Update:
             "schema": msgspec.to_builtins(result.schema),
             "content_id": result.content_id,
             "bbox": result.bbox,
-            "warnings": [*captured.warnings, *result.warnings],
+            "warnings": [*captured.warnings, *_disbelieved(result, wal.run), *result.warnings],
             "max_quarantined": target.entry.max_quarantined if target.max_quarantined is None else target.max_quarantined,
             "result": msgspec.to_builtins(result),
             "companions": companions,
@@ -664,9 +664,16 @@ def _written(world: World, path: str, got: str, expected: str | None = None) -> 
         )
 
 
+def _disbelieved(result: TransformResult, row: LedgerRow) -> tuple[str, ...]:
+    stamp = "" if result.stamp is UNSET else result.stamp
+    if not stamp or believable(stamp, row.timestamp):
+        return ()
+    return (f"Upstream says that its answer was made at {stamp}, which had not come when it was captured; that is not believed.",)
+
+
 def _part_fields(payload: dict[str, Any], row: LedgerRow) -> dict[str, Any]:
     books, stamp = payload["books"], payload["result"].get("stamp")
-    said = {"source_metadata": with_stamp(row.source_metadata, stamp)} if stamp else {}
+    said = {"source_metadata": with_stamp(row.source_metadata, stamp)} if stamp and believable(stamp, row.timestamp) else {}
     return said | {
         "part": payload["part"],
         "rows_read": books["read"],

@@ -57,6 +57,21 @@ def test_the_operators_word_suffices_where_nobody_has_to_approve(stand: Stand) -
     assert stand("verify", "feed").code == 0
 
 
+def test_a_word_is_about_the_change_that_was_seen(stand: Stand) -> None:
+    stand.register("feed", {"format": "csv"}, business_key=["id"])
+    stand.publish("feed", csv(range(100)))
+    stand.speaker.says["/feed"] = csv(range(70))
+    waits(stand, "feed")
+    stand.speaker.says["/feed"] = csv(range(2))
+    said = stand("run", "feed", "--accept-change", "--reason", "70 is right", "--json")
+    assert said.code == 7 and "more changes now than in what waited, 100 → 70 rows" in said.json["runs"][-1]["reason"]
+    assert stand("run", "feed", "--accept-change", "--reason", " ").code == 2
+    assert stand("run", "--all", "--accept-change", "--reason", "all of it").code == 2
+    stand.speaker.says["/feed"] = csv(range(3))
+    said = stand("run", "feed", "--accept-change", "--reason", "one more came", "--json")
+    assert (said.code, said.json["runs"][-1]["change"]) == (0, "100 → 3 rows, −97 %, 97 removed")
+
+
 def test_it_does_not_suffice_where_people_must_approve(stand: Stand) -> None:
     stand.register("feed", {"format": "csv"}, business_key=["id"])
     stand.publish("feed", csv(range(100)))
@@ -212,6 +227,16 @@ def test_a_stale_mirror_is_not_taken_and_both_stamps_are_named(stand: Stand) -> 
     assert (said.code, said.json["runs"][-1]["state"]) == (7, "PROPOSED")
     assert "before the official one" in said.json["runs"][-1]["reason"]
     assert stand("run", "feed", "--accept-change", "--reason", "upstream restored it").code == 0
+
+
+def test_an_answer_from_the_future_keeps_nothing_out(stand: Stand) -> None:
+    stand.register("feed", QUAKES)
+    stand.publish("feed", quakes(range(50)))
+    stand.speaker.says["/feed"] = quakes(range(51), made=4_000_000_000_000)
+    assert any("not believed" in w for w in stand.publish("feed")["warnings"])
+    assert stand.publish("feed", quakes(range(52), made=NOW + 1000))["generation"] == 3
+    stand.speaker.says["/feed"] = quakes(range(40), made=NOW - DAY)
+    assert stand.run("feed")["state"] == "NOOP", "the last believable stamp stands"
 
 
 def test_what_comes_back_without_a_stamp_is_what_upstream_says_now(stand: Stand) -> None:

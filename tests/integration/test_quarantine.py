@@ -139,9 +139,9 @@ def test_every_row_count_is_that_of_the_official_table(kfm: Kfm, ws: Path, up: U
     assert "12 read, 10 written" in kfm("explain", made["run_id"]).out
     fix(kfm, made["run_id"], "height=3.5")
     said = kfm("quarantine", "replay", made["run_id"])
-    assert "1 records:" in said.out and f"  {in_table()} rows" in said.out and in_table() == 11, said.out
+    assert "1 records:" in said.out and f" {in_table()} rows" in said.out and in_table() == 11, said.out
     up.files["/trees.csv"] = trees("T11,11.5,2001-05-01", bad="T3,3.5,2001-05-03")
-    assert f"  {in_table() - 1} rows" in kfm("run", TREES).out and in_table() == 10
+    assert f" {in_table() - 1} rows" in kfm("run", TREES).out and in_table() == 10
 
 
 def test_a_run_after_a_replay_has_nothing_to_do(kfm: Kfm, first: str) -> None:

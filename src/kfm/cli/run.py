@@ -12,12 +12,14 @@ from kfm.cli.terminal import progress, say, show, sign
 from kfm.clock import SystemClock
 from kfm.errors import KfmError, UsageError
 from kfm.inline import promote_run, run_target
+from kfm.model.change import told
+from kfm.model.ledger import LedgerRow
 from kfm.model.window import bounds, seconds, window
 from kfm.runfiles import read_run_file
 from kfm.targets import targets_of
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
-from kfm.world import Outcome, World
+from kfm.world import Outcome, Target, World
 
 __all__ = ["configure", "main", "run_dataset", "still_kept", "tell"]
 
@@ -56,8 +58,10 @@ def main(args: Any) -> int:
     if not names:
         raise UsageError("No dataset is named.", expected="DATASET… or --all", remedy="`kfm dataset list` shows what there is.")
     for flag, given in (("--force", args.force), ("--accept-change", getattr(args, "accept_change", False))):
-        if given and not args.reason:
+        if given and not args.reason.strip():
             raise UsageError(f"{flag} needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded.")
+    if args.all and getattr(args, "accept_change", False):
+        raise UsageError("--accept-change is said of one dataset at a time.", expected="DATASET", remedy="`kfm review` lists what waits.")
     win, wait = _window(args), float(seconds(args.wait))
     if not args.all:
         for name in names:
@@ -95,9 +99,11 @@ def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: floa
             with open_world(workspace, upstream=args.upstream, dry_run=name if args.dry_run else None, echo=shown) as world:
                 world.propose_only = getattr(args, "propose_only", False)
                 heed_clock(world, args, name)
+                accepts = getattr(args, "accept_change", False)
+                seen = _waiting(world, target) if accepts else None
                 outcome = run_target(world, target, forced=args.force, reason=args.reason, wait_s=wait)
-                if outcome.exit_code == 7 and getattr(args, "accept_change", False):
-                    outcome = _accepted(world, outcome, args.reason, wait)
+                if outcome.exit_code == 7 and accepts:
+                    outcome = _accepted(world, target, outcome, seen, args.reason, wait)
                 outcome = _noted(world, outcome)
         except KfmError as error:
             outcome = Outcome(
@@ -116,16 +122,29 @@ def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: floa
     return found
 
 
-def _accepted(world: World, outcome: Outcome, reason: str, wait: float) -> Outcome:
-    """What became of a version that waited for nothing but a word on its change; any other goes on waiting."""
-    from kfm.proposal import accept  # a NOOP starts faster without it
-
+def _waiting(world: World, target: Target) -> LedgerRow | None:
+    """The run whose proposal waits for a word in the place of this target."""
     rows = [row for _, row in world.store.read(lambda tx: tx.index.proposals_waiting())]
-    mine = (outcome.dataset_id, outcome.partition, outcome.window)
-    row = next((r for r in rows if (r.dataset_id, r.partition, r.win) == mine), None)
-    if row is None or not accept(world, row, login(), reason):
+    mine = (target.dataset_id, target.partition, target.win)
+    return next((r for r in rows if (r.dataset_id, r.partition, r.win) == mine), None)
+
+
+def _accepted(world: World, target: Target, outcome: Outcome, seen: LedgerRow | None, reason: str, wait: float) -> Outcome:
+    """What became of a version that waited for nothing but a word on its change; any other goes on waiting.
+
+    Where one was `seen` waiting, the word is about that: what changes more than it did must be looked at first.
+    """
+    from kfm.proposal import accept, change_of  # a NOOP starts faster without it
+
+    row = _waiting(world, target)
+    if row is None:
         return outcome
-    return promote_run(world, row, wait)
+    if seen is not None and seen.version_id != row.version_id:
+        now, then = change_of(world, row), change_of(world, seen)
+        if now is None or then is None or not now.within(then):
+            why = f"more changes now than in what waited, {told(then)}: {outcome.reason}" if then is not None else outcome.reason
+            return msgspec.structs.replace(outcome, reason=why)
+    return promote_run(world, row, wait) if accept(world, row, login(), reason) else outcome
 
 
 def _noted(world: World, outcome: Outcome) -> Outcome:
@@ -163,6 +182,7 @@ def tell(outcome: Outcome, took: float, dry_run: bool = False) -> None:
         detail += f", {outcome.names}" if outcome.names else ""
     else:
         detail = outcome.reason if outcome.reason != "unchanged" else outcome.names
+        detail += f", {outcome.quarantined:,} quarantined: kfm quarantine show {outcome.run_id}" if outcome.quarantined else ""
     prefix = "dry run: " if dry_run else ""
     show(f"  {sign(outcome.state)} {name:<22} {prefix}{word:<12} {detail}  {took:.2f} s")
     for warning in outcome.warnings[:_WARNINGS]:

@@ -29,7 +29,10 @@ def quality(e: Evidence) -> Verdict:
     """Beyond a threshold the answer is no; beyond an expected change a person must look."""
     if e.entry is None:
         return Verdict(gate="quality")
-    reasons, review = [*_counts(e), *_nulls(e), *_extent(e), *_geometry(e)], [*_drift(e), *_changed(e)]
+    reasons, review = (
+        [*_counts(e), *_nulls(e), *_extent(e), *_geometry(e)],
+        [*(drift := _drift(e)), *_changed(e, alone=all(r.code in CHANGE for r in drift))],
+    )
     before = "" if e.before is None else f", {_change(rows_of(e.before), e.rows)} against the last version"
     return Verdict(gate="quality", reasons=tuple(reasons), review=tuple(review), note=f"{e.rows:,} rows{before}{_added(e)}")
 
@@ -115,11 +118,11 @@ def _added(e: Evidence) -> str:
     return f"; new columns: {', '.join(new[:_NAMED])}{more}" if new else ""
 
 
-def _changed(e: Evidence) -> list[Reason]:
+def _changed(e: Evidence, *, alone: bool) -> list[Reason]:
     """Whether so much changes at once that half a file, a thin answer or another table may have come instead of the next one."""
     assert e.entry is not None
     change, limits, name = e.change, change_limits(e.entry), e.entry.dataset_id
-    take = "`kfm approve N`" if e.entry.approvals else f"`kfm run {name} --accept-change --reason …`"
+    take = "`kfm approve N`" if e.entry.approvals or not alone else f"`kfm run {name} --accept-change --reason …`"
     remedy = f"`kfm diff {name} proposal/N` shows it; {take} takes it, `kfm reject N` does not."
     found = []
     if e.older:

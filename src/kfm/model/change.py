@@ -28,6 +28,11 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
         """Rows that would be removed or marked as deleted."""
         return self.removed + self.deleted
 
+    def within(self, other: "Measured") -> bool:
+        """Whether no more changes than in another candidate."""
+        names = ("fall", "changed", "gone", "absent")
+        return all(getattr(self, name) <= getattr(other, name) for name in names)
+
     @property
     def fall(self) -> int:
         """By how many rows the table shrinks."""
@@ -39,7 +44,8 @@ def told(change: Measured) -> str:
     if not change.before:
         return f"{change.after:,} rows"
     share = 100 * (change.after - change.before) / change.before
-    by = f", {'+' if share > 0 else '−'}{abs(share):.{0 if abs(share) >= 10 else 1}f} %" if change.after != change.before else ""
+    whole = abs(share) >= 10 and (round(abs(share)) != 100 or not change.after)  # −100 % is said of an empty table alone
+    by = f", {'+' if share > 0 else '−'}{abs(share):{'.0f' if whole else '.3g'}} %" if change.after != change.before else ""
     parts = ((change.added, "added"), (change.changed, "changed"), (change.removed, "removed"), (change.deleted, "marked as deleted"))
     rest = "".join(f", {n:,} {word}" for n, word in parts if n)
     return f"{change.before:,} → {change.after:,} rows{by}{rest}"

@@ -1,5 +1,6 @@
 """Rows of the store as records: runs, journals, jobs, and what is indexed from evidence."""
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +17,7 @@ __all__ = [
     "Token",
     "WalRecord",
     "after_stamp",
+    "believable",
     "head_key_of",
     "is_older",
     "stamp_of",
@@ -154,6 +156,7 @@ class HeadKey(msgspec.Struct, frozen=True, kw_only=True):
     full_check_at: str
 
 
+AHEAD = dt.timedelta(hours=1)  # so far may a clock upstream be ahead of ours
 UNCHANGED = "unchanged"  # the code of a look that found upstream to say what is official
 
 
@@ -208,6 +211,11 @@ def stamps_of(source_metadata: str) -> tuple[str, str]:
     sources = msgspec.json.decode(source_metadata)
     first = sources[0] if sources else {}
     return str(first.get("stamp", "")), str(first.get("official_stamp", ""))
+
+
+def believable(stamp: str, at: str) -> bool:
+    """Whether an answer can have been made when it says so: one from the future would keep every later one out."""
+    return dt.datetime.fromisoformat(stamp) <= dt.datetime.fromisoformat(at) + AHEAD
 
 
 def is_older(said: str, official: str) -> bool:
