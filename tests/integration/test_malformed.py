@@ -871,9 +871,9 @@ def test_memory_does_not_grow_with_the_input(stand: Stand, name: str) -> None:
     """KFM_BIG=1 sends 600 MB; otherwise a small and a larger input show that nothing holds a whole one."""
     source, key, _ = FLOODS[name]
     stand.register(name, source, business_key=key)
-    small = peak(stand, name, 20)
-    large = peak(stand, name, 600 if BIG else 80)
-    print(f"{name}: {small} MB at 20 MB, {large} MB at {600 if BIG else 80} MB")
+    small = peak(stand, name, 60)  # as much as one row group and its neighbours hold
+    large = peak(stand, name, 600 if BIG else 120)
+    print(f"{name}: {small} MB at 60 MB, {large} MB at {600 if BIG else 120} MB")
     assert large < 500
     if not BIG:
         assert large - small < 60

@@ -30,7 +30,7 @@ _SCALARS = ("integer", "number", "boolean", "timestamp", "date", "code", "wide",
 # The kinds of values that a column of a type holds as they are. Numbers that are not finite say "number", and are set aside as such.
 _HOLDS: dict[str, frozenset[str]] = {
     "integer": frozenset(("integer", "nonfinite", "blank")),
-    "number": frozenset(("integer", "number", "wide", "nonfinite", "blank")),
+    "number": frozenset(("integer", "number", "nonfinite", "blank")),
     "boolean": frozenset(("boolean", "blank")),
     "timestamp": frozenset(("timestamp", "blank")),
     "date": frozenset(("date", "blank")),
@@ -194,7 +194,9 @@ def _holds(kind: str, value: Any) -> bool:
         return isinstance(value, str) and agrees(kind, value)
     if kind == "integer":
         return type(value) is int and value in INT64
-    return type(value) in {"number": (int, float), "boolean": (bool,), "string": (str, int, float, bool)}[kind]
+    if kind == "number":
+        return type(value) is float or (type(value) is int and value in INT64)
+    return type(value) in {"boolean": (bool,), "string": (str, int, float, bool)}[kind]
 
 
 class Inferred:

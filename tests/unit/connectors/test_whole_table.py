@@ -6,7 +6,7 @@ import random
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kfm.connectors import writer
@@ -214,6 +214,7 @@ FEATURES = st.lists(st.tuples(VALUES, PLACES), min_size=1, max_size=10)
 
 @SETTINGS
 @given(features=FEATURES, block=st.sampled_from([5, 40, 1 << 20]), typed=st.booleans())
+@example(features=[("2.5", "[-98.5,38.5]"), ("12345678901234567890123", "[-98.5,38.5]")], block=5, typed=False)
 def test_every_feature_is_accounted_for(made, features, block, typed):
     text = ",".join(
         '{{"type":"Feature","properties":{{"v":{}}},"geometry":{{"type":"Point","coordinates":{}}}}}'.format(*f) for f in features

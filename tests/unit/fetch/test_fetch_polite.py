@@ -141,7 +141,7 @@ def test_what_one_is_asked_everyone_waits_for(status, polite, clock):
     ours, theirs = polite(), polite()
     ours.answered(HOST, status, 7.0)
     take(theirs, clock)
-    assert clock.waits == [Wait(7.0, f"http {status}, asked to wait 7 s")]
+    assert clock.waits == [Wait(7.0, f"http {status}, asked to wait 7 s", asked=True)]
 
 
 def test_a_shorter_wish_does_not_cut_a_longer_one(polite, clock):
