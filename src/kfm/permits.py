@@ -4,10 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.attest import statement
 from kfm.claim import close_runs
-from kfm.errors import KfmError
-from kfm.model import ids
+from kfm.grants import words_of, write_word
 from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly
 from kfm.world import World
@@ -37,15 +35,12 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def permits_of(world: World, dataset_id: str) -> list[tuple[Permit, str]]:
     """Every permit with its state: valid, or why it does not count."""
     found = []
-    for path in world.root.names(f"permits/{dataset_id}"):
-        try:
-            document, key = world.keys.verified_by(world.root.read(path), "approver")
-            permit = msgspec.convert(document["predicate"], Permit)
-        except (KfmError, msgspec.ValidationError, KeyError) as error:
+    for permit, name, wrong in words_of(world, "permits", dataset_id, Permit):
+        if permit is None:
             blank = Permit(dataset_id=dataset_id, about="licence", person="", reason="", made_at="")
-            found.append((blank, f"not valid: {error}"))
+            found.append((blank, f"not valid: {wrong}"))
             continue
-        mine = permit.dataset_id == dataset_id and permit.person == key.name
+        mine = permit.dataset_id == dataset_id and permit.person == name
         found.append((permit, "valid" if mine else "not valid: it speaks of another dataset or person"))
     return found
 
@@ -57,11 +52,7 @@ def permitted(world: World, dataset_id: str) -> tuple[str, ...]:
 
 def write_permit(world: World, permit: Permit, signer: Any) -> str:
     """Sign a permit with the person's key; returns its path."""
-    plain = msgspec.to_builtins(permit)
-    signed = signer.sign(statement("permit", f"kfm://dataset/{permit.dataset_id}", ids.digest(msgspec.json.encode(plain))[7:], plain))
-    path = f"permits/{permit.dataset_id}/{ids.digest(signed)[7:23]}.json"
-    world.root.create(path, signed)
-    return path
+    return write_word(world, "permit", permit.dataset_id, permit, signer)
 
 
 def reconsider(world: World, dataset_id: str) -> int:
