@@ -13,6 +13,7 @@ from kfm.errors import Denied, KfmError, StepFailed
 from kfm.model import ids
 from kfm.model.ledger import UNCHANGED, Generation, HeadKey, LedgerRow, NoopRow, Token, after_stamp, is_older, stamps_of
 from kfm.model.plan import Plan, plan_hash
+from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
 from kfm.moments import check_clock
 from kfm.receipts import receipt_path
@@ -55,7 +56,7 @@ def check_switch(tx: Any, *names: str) -> None:
     off = next((s for s in tx.jobs.switches() if s["name"] in names), None)
     if off is not None:
         raise Denied(
-            f"{off['name']} is switched off by {off['by_whom']}: {off['reason']}",
+            f"{off['name']} is switched off: {off['reason']}",
             expected="it to be on",
             remedy=f"`kfm switch on {off['name']}` when that is settled.",
         )
@@ -93,7 +94,7 @@ def claim(
         return Decision(kind="look_again", forced=forced)
     close_runs(tx, world, mine, "another input, spec or base came first" if not forced else "closed by --force")
     place = next((r for r in mine if r.state == "PROPOSED" and r.pinned == head.generation and _keeps_place(world, r)), None)
-    why = job.reason if job is not None and not target.staged else ""
+    why = without_emitter(job.reason) if job is not None and not target.staged else ""
     return _new_run(tx, world, target, captured, plan, toolchain, run_id, head, forced, place, why)
 
 

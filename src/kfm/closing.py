@@ -8,6 +8,7 @@ from kfm.errors import IntegrityError
 from kfm.model import ids
 from kfm.model.job import Request, Trace
 from kfm.model.ledger import LedgerRow, head_key_of
+from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
 from kfm.moments import appended_at
 from kfm.runlog import RunLog
@@ -100,7 +101,7 @@ def close_log(
         "duration_ms": elapsed_ms,
         "dataset": log.dataset_id,
         "source_id": source_id,
-        "trigger": trigger,
+        "trigger": without_emitter(trigger),
         "idempotency_state": state,
         "artifact_count": artifacts,
     }

@@ -18,6 +18,7 @@ from kfm.model import ids
 from kfm.model.change import change_told
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import LedgerRow, Token, head_key_of
+from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
 from kfm.model.version import is_record
 from kfm.operate import void
@@ -338,7 +339,7 @@ class _Promote:
                 run_id=row.run_id,
                 token=f"{self.token.epoch}.{self.token.number}",
                 prev=ids.digest(self.world.data.read(before)) if number > 1 else None,
-                reason=row.reason or (self.wal.payload("plan") or {}).get("request_reason") or row.trigger_type,
+                reason=row.reason or (self.wal.payload("plan") or {}).get("request_reason") or without_emitter(row.trigger_type),
                 forced=bool(row.forced),
             )
         )

@@ -12,6 +12,7 @@ from kfm.clock import rfc3339
 from kfm.masking import masked
 from kfm.model import ids
 from kfm.model.receipt import Receipt, RunManifest, RunRecord, ValidationReport
+from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
 from kfm.store.base import LedgerRow, WalRecord
 from kfm.wal import fold
@@ -65,7 +66,7 @@ def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[
         "pipeline_version": row.pipeline_version,
         "updater_id": row.updater_id,
         "updater_version": row.updater_version,
-        "trigger_type": row.trigger_type,
+        "trigger_type": without_emitter(row.trigger_type),
         "forced": bool(row.forced),
         "attempt": row.attempt,
         "base_generation": row.pinned if row.pinned is not None else row.base_generation,
@@ -260,7 +261,7 @@ def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests
         "started_at": row.timestamp,
         "finished_at": finished_at,
         "status": "failed" if failed else _STATUS.get(row.state, "failed"),
-        "reason": row.reason or row.trigger_type,
+        "reason": row.reason or without_emitter(row.trigger_type),
         "run_key": public(row.key),
         "spec_hash": row.spec_hash,
         "output_keys": judged.get("output_keys", []),

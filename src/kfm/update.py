@@ -23,6 +23,7 @@ from kfm.model import ids
 from kfm.model.dataset import Column
 from kfm.model.ledger import LedgerRow, Token, believable, with_stamp
 from kfm.model.plan import Plan, SourceRef, Step
+from kfm.model.schedule import without_emitter
 from kfm.quarantine import is_lifted, keep_capture, keep_rows
 from kfm.raw import capture_files, parse_checksums, render_raw
 from kfm.receipts import JOB_TYPE, finish
@@ -91,7 +92,7 @@ def update(world: World, target: Target, replay: LedgerRow | None = None) -> Ste
     if taken is None:
         return None
     work = Update(world, target, world.hold(taken[0]), taken[1], began, replay)
-    work.log.say("run.triggered", stage="watch", trigger=target.trigger, forced=bool(taken[1]))
+    work.log.say("run.triggered", stage="watch", trigger=without_emitter(target.trigger), forced=bool(taken[1]))
     yield "job and lease taken"
     return (yield from guarded(work))
 

@@ -18,6 +18,7 @@ from kfm.masking import masked
 from kfm.model import ids
 from kfm.model.ledger import JobRow
 from kfm.model.receipt import PolicyDecision, Provenance, Receipt, ReceiptError, ReceiptInput, ReceiptOutput
+from kfm.model.schedule import without_emitter
 from kfm.receipts import pretty, receipt_path
 from kfm.ref import Ref, resolve
 from kfm.world import Target, World
@@ -181,7 +182,7 @@ def write_receipt(kind: JobType, ctx: JobContext, result: JobResult, started: st
         started_at=started,
         finished_at=rfc3339(world.clock.now()),
         status=result.status,
-        reason=result.reason or job.reason or "done",
+        reason=result.reason or without_emitter(job.reason) or "done",
         run_key="",
         spec_hash="",
         output_keys=(),
@@ -194,7 +195,7 @@ def write_receipt(kind: JobType, ctx: JobContext, result: JobResult, started: st
             files=result.files,
             **{k: v for k, v in world.facts().items() if k == "git_sha"},
         ),
-        request_reason=job.reason,
+        request_reason=without_emitter(job.reason),
         errors=(ReceiptError(message=masked(result.error), stack=result.stack or None),) if result.status == "failed" else (),
         parameters=msgspec.to_builtins(ctx.parameters),
         **{"correlation_id": ctx.correlation_id, **world.marks},

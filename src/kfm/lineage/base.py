@@ -8,6 +8,7 @@ import msgspec
 
 from kfm import canonical
 from kfm.model.ledger import LedgerRow
+from kfm.model.schedule import without_emitter
 
 __all__ = ["LineageRecord", "cypher", "edges", "labels_told", "openlineage", "record_of"]
 
@@ -43,7 +44,7 @@ def record_of(
         updater_id=row.updater_id,
         updater_version=row.updater_version,
         wal_id=public(d, row.wal_id),
-        trigger_type=row.trigger_type,
+        trigger_type=without_emitter(row.trigger_type),
         started_at=row.timestamp,
         dataset_id=row.dataset_id,
         version_id=str(row.version_id),

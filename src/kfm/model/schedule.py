@@ -7,7 +7,7 @@ import msgspec
 
 from kfm.model.dataset import DatasetId, Identifier
 
-__all__ = ["CADENCES", "Schedule", "VisitRow", "trigger_of"]
+__all__ = ["CADENCES", "Schedule", "VisitRow", "trigger_of", "without_emitter"]
 
 CADENCES = ("real-time", "daily", "weekly", "annual", "static")
 _TRIGGER = re.compile(r"(cron|event|manual):\S+")
@@ -57,3 +57,8 @@ def trigger_of(reason: str) -> str:
     """What started a job, from its reason: cron:EMITTER, event:EMITTER or manual:EMITTER; `manual` where nothing is said."""
     found = _TRIGGER.match(reason)
     return found[0] if found else "manual"
+
+
+def without_emitter(reason: str) -> str:
+    """A trigger, or the reason of a job, without its emitter: who asked, and on which machine, stands in the ledger and nowhere else."""
+    return _TRIGGER.sub(r"\1", reason, count=1) if _TRIGGER.match(reason) else reason
