@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from kfm.interrupts import stop_on_signals
 from kfm.model.ledger import JobRow
 from kfm.worker import Ended
 
@@ -34,7 +35,7 @@ def main() -> int:
     threading.Thread(target=_die_with_parent, daemon=True).start()
     with contextlib.suppress(OSError, AttributeError):  # Linux: also when this process holds the interpreter for long
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
-    signal.signal(signal.SIGTERM, _terminate)
+    stop_on_signals(signal.SIGTERM)
     _limit(int(order.get("memory_mb", 4096)))
     ended = perform(order)
     os.write(answer, msgspec.json.encode(ended) + b"\n")
@@ -45,10 +46,6 @@ def _die_with_parent() -> None:
     while os.read(0, 4096):
         pass
     os.killpg(os.getpgid(0), signal.SIGKILL)
-
-
-def _terminate(number: int, frame: Any) -> None:
-    raise SystemExit(143)
 
 
 def _limit(memory_mb: int) -> None:

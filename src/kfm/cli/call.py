@@ -10,11 +10,11 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from kfm.cli import COMMANDS
 from kfm.errors import KfmError, UsageError
+from kfm.interrupts import STOPPED, TERMINATED, stop_on_signals
 from kfm.masking import masked
 
 __all__ = ["Parser", "again", "clock_flag", "command", "emit", "fail", "guard", "heed_clock", "login", "offer", "parser_of"]
@@ -112,7 +112,7 @@ def parser_of(name: str, module: Any) -> Parser:
 
 def guard(work: Any, parsed: Any) -> int:
     """Turn errors and signals into exit codes; an interrupted run releases its leases and can be resumed."""
-    previous = signal.signal(signal.SIGTERM, _terminate)
+    previous = stop_on_signals(signal.SIGTERM, signal.SIGINT)
     try:
         code = int(work())
         sys.stdout.flush()
@@ -120,9 +120,11 @@ def guard(work: Any, parsed: Any) -> int:
     except KfmError as error:
         return fail(error, parsed.json, getattr(parsed, "verbose", False))
     except KeyboardInterrupt:
-        return _interrupted("interrupted", 130, parsed.json)
+        return _interrupted("interrupted", STOPPED, parsed.json)
     except SystemExit as end:
-        return _interrupted("terminated", 143, parsed.json) if end.code == 143 else end.code if isinstance(end.code, int) else 1
+        return (
+            _interrupted("terminated", TERMINATED, parsed.json) if end.code == TERMINATED else end.code if isinstance(end.code, int) else 1
+        )
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader went away: nothing more to say
         return 0
@@ -131,7 +133,8 @@ def guard(work: Any, parsed: Any) -> int:
         failure.__cause__ = error
         return fail(failure, parsed.json, getattr(parsed, "verbose", False))
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, before in previous:
+            signal.signal(number, before)
 
 
 def _refused(error: OSError) -> KfmError:
@@ -162,10 +165,6 @@ def _interrupted(word: str, code: int, as_json: bool) -> int:
         emit({"error": "Interrupted", "happened": f"The command was {word}.", "expected": "", "remedy": "Run it again.", "exit_code": code})
     print(f"{word}; nothing is lost: the same command, or `kfm resume`, goes on", file=sys.stderr)
     return code
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(143)
 
 
 def fail(error: KfmError, as_json: bool, verbose: bool = False) -> int:

@@ -1,13 +1,18 @@
 """One committer shared by all runs of a process: whoever comes first commits for everybody who is waiting.
 
 No thread is handed a lone commit: a run that is alone leads its own batch and pays no switch. While a leader waits for the
-disk the others queue up, and the next leader takes them all in one commit.
+disk the others queue up, and the next leader takes them all in one commit. Leading is holding a lock and nothing else, so
+that whatever ends a leader, a signal too, lets the next one lead.
 """
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
+
+from kfm.errors import StepFailed
+from kfm.interrupts import finishing
 
 __all__ = ["Committer", "Ticket"]
 
@@ -15,14 +20,13 @@ __all__ = ["Committer", "Ticket"]
 class Ticket:
     """One piece of work waiting to be committed."""
 
-    __slots__ = ("durable", "error", "gate", "leads", "result", "work")
+    __slots__ = ("done", "durable", "error", "result", "work")
 
     def __init__(self, work: Callable[[Any], Any], durable: bool) -> None:
         self.work, self.durable = work, durable
         self.result: Any = None
         self.error: BaseException | None = None
-        self.leads = False
-        self.gate = threading.Lock()
+        self.done = False
 
 
 class Committer:
@@ -31,45 +35,47 @@ class Committer:
     def __init__(self, commit: Callable[[list[Ticket]], None], most: int = 256) -> None:
         self._commit = commit
         self._most = most
-        self._mutex = threading.Lock()
         self._queue: deque[Ticket] = deque()
-        self._leading = False
+        self._lead = threading.Lock()
 
     def submit(self, work: Callable[[Any], Any], durable: bool = True) -> Any:
         """Return what `work` returned once it is committed, or raise what it raised."""
         ticket = Ticket(work, durable)
-        with self._mutex:
-            self._queue.append(ticket)
-            lead = not self._leading
-            self._leading = True
-            if not lead:
-                ticket.gate.acquire()
-        if not lead:
-            ticket.gate.acquire()  # released when done, or when leadership is handed over
-            lead = ticket.leads
-        if lead:
-            self._lead()
+        with finishing:
+            try:
+                self._queue.append(ticket)
+                while not ticket.done:
+                    with self._lead:
+                        if not ticket.done:
+                            self._lead_on(ticket)
+            finally:
+                if not ticket.done:  # interrupted while waiting: nobody is to do this any more
+                    with contextlib.suppress(ValueError):
+                        self._queue.remove(ticket)
         if ticket.error is not None:
             raise ticket.error
         return ticket.result
 
-    def _lead(self) -> None:
-        with self._mutex:
-            batch = [self._queue.popleft() for _ in range(min(self._most, len(self._queue)))]
+    def _lead_on(self, ticket: Ticket) -> None:
+        batch: list[Ticket] = []
         try:
+            while self._queue and len(batch) < self._most:
+                batch.append(self._queue.popleft())
+            if not batch:  # a leader took this ticket along and was cut off before it could say how that ended
+                ticket.error, ticket.done = _cut_off(), True
+                return
             self._commit(batch)
         except BaseException as error:
-            for ticket in batch:
-                ticket.error = ticket.error or error
+            for each in batch:
+                each.error = each.error or error
         finally:
-            for ticket in batch:
-                if ticket.gate.locked():
-                    ticket.leads = False
-                    ticket.gate.release()
-            with self._mutex:
-                if self._queue:
-                    heir = self._queue[0]
-                    heir.leads = True
-                    heir.gate.release()
-                else:
-                    self._leading = False
+            for each in batch:
+                each.done = True
+
+
+def _cut_off() -> StepFailed:
+    return StepFailed(
+        "A commit was interrupted, and whether it reached the store is not known here.",
+        expected="a commit that ends",
+        remedy="Run the command again: it finds what is there.",
+    )

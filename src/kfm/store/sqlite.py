@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from kfm.clock import Clock
 from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
+from kfm.interrupts import finishing
 from kfm.store.backfill import BackfillView
 from kfm.store.bells import Bell, Bells
 from kfm.store.committer import Committer, Ticket
@@ -130,9 +131,9 @@ class SqliteStore:
 
     def read(self, work: Callable[[SqliteTx], T]) -> T:
         """Look without writing: one consistent snapshot."""
-        with self._reading:
+        with finishing, self._reading:
             try:
-                self._reader.execute("begin")
+                _begin(self._reader, "begin")
                 try:
                     return work(SqliteTx(self, self._reader))
                 finally:
@@ -189,7 +190,7 @@ class SqliteStore:
             if durable != self._syncs:
                 db.execute(f"pragma synchronous = {'full' if durable else 'normal'}")
                 self._syncs = durable
-            db.execute("begin immediate")
+            _begin(db, "begin immediate")
             try:
                 for ticket in batch:
                     if self._one(ticket, alone=len(batch) == 1):
@@ -283,6 +284,12 @@ class SqliteStore:
             self._reader.close()
         os.close(self._turnstile)
         self._turnstile = -1
+
+
+def _begin(db: sqlite3.Connection, how: str) -> None:
+    if db.in_transaction:  # the one before was cut off in the middle
+        db.execute("rollback")
+    db.execute(how)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
