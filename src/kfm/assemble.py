@@ -286,7 +286,7 @@ def judge_candidate(
     signed, note = attested(world, read, listed)
     described = described_candidate(world, candidate, head, row.timestamp)
     prov = read("prov.json") if world.data.exists(proposal_path(row.dataset_id, row.run_id, "prov.json")) else None
-    catalog = catalog_reasons(world, described, prov_path(row.dataset_id, row.run_id), prov, listed) if described is not None else []
+    catalog = catalog_reasons(world, described, prov_path(row.dataset_id, row.run_id), prov, listed) if described is not None else None
     before = head.version_id if head.version_id != candidate["version_id"] else None
     evidence = evidence_of(
         world,

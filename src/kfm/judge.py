@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from kfm.attest import check_attestation
 from kfm.catalog.base import Described, collection_path, item_path
@@ -26,7 +27,7 @@ from kfm.records import describe, previous_versions, read_facts, version_facts
 from kfm.release import release_mark
 from kfm.world import World
 
-__all__ = ["attested", "catalog_reasons", "described_candidate", "evidence_of", "judge", "official_candidate", "policy_input", "reason"]
+__all__ = ["attested", "catalog_reasons", "described_candidate", "evidence_of", "judge", "official_candidate", "policy_question", "reason"]
 
 Read = Callable[[str], bytes]
 
@@ -41,19 +42,19 @@ def evidence_of(
     *,
     found: Mapping[str, str | None],
     before: str | None,
-    suppressed: str | None = None,
+    suppressed: str | UnsetType | None = UNSET,
     leak: Sequence[Mapping[str, str]] | None = None,
-    catalog: Sequence[Reason] = (),
-    attestation: Sequence[Reason] = (),
+    catalog: Sequence[Reason] | None = None,
+    attestation: Sequence[Reason] | None = None,
     attestation_note: str = "",
 ) -> Evidence:
-    """What the gates look at: the registry as it is now, and the bytes as they are now."""
+    """What the gates look at: the registry as it is now, and the bytes as they are now. What is not given was not looked at."""
     dataset_id = candidate["dataset_id"]
     family = world.family(dataset_id)
     entry = world.registry(dataset_id)
     rows = rows_of(dict(candidate))
     facts = read_facts(world.data, dataset_id, before) if before is not None else None
-    structural = [r for r in catalog if not r.code.startswith(("catalog.dangling", "catalog.mismatch"))]
+    structural = None if catalog is None else tuple(r for r in catalog if not r.code.startswith(("catalog.dangling", "catalog.mismatch")))
     releases = [e.release for e in family if e.release is not None]
     resolutions = [r.h3_resolution for r in releases if r.h3_resolution is not None]
     return Evidence(
@@ -85,10 +86,10 @@ def evidence_of(
         private=world.is_private(dataset_id),
         leak=None if leak is None else tuple(msgspec.convert(r, Reason) for r in leak),
         leak_note="3 twins, 0 files differ" if leak is not None and not leak else "",
-        catalog=tuple(structural),
-        catalog_note="STAC, DCAT and PROV records, 0 errors" if not structural else "",
-        lineage=tuple(r for r in catalog if r not in structural),
-        attestation=tuple(attestation),
+        catalog=structural,
+        catalog_note="STAC, DCAT and PROV records, 0 errors" if structural == () else "",
+        lineage=None if catalog is None or structural is None else tuple(r for r in catalog if r not in structural),
+        attestation=None if attestation is None else tuple(attestation),
         attestation_note=attestation_note,
         licence_note=(entry.custodian or "") if entry is not None else "",
         licences={e.dataset_id: e.licence for e in family if e.licence},
@@ -120,10 +121,10 @@ def judge(
     heard: Callable[[Decision], None] | None = None,
 ) -> list[Verdict]:
     """Every verdict; the policy reads those of the other gates, and its decision is told to `heard`."""
-    first = [v for v in judge_all(world.gates, evidence) if v.gate != "policy"]
+    first = _first(world, evidence)
     if world.policy is None or all(g.__name__ != "policy" for g in world.gates):
         return list(judge_all(world.gates, evidence))
-    document = _document(world, candidate, evidence, {v.gate: v.word for v in first}, approvals)
+    document = policy_question(world, candidate, evidence, approvals)
     decision = world.policy.decide("kfm.promotion", document)
     if heard is not None:
         heard(decision)
@@ -140,9 +141,13 @@ def judge(
     return list(judge_all(world.gates, judged))
 
 
-def _document(
-    world: World, candidate: Mapping[str, Any], e: Evidence, gates: Mapping[str, str], approvals: tuple[int, int]
-) -> dict[str, Any]:
+def _first(world: World, evidence: Evidence) -> list[Verdict]:
+    """The verdicts the policy reads."""
+    return [v for v in judge_all(world.gates, evidence) if v.gate != "policy"]
+
+
+def policy_question(world: World, candidate: Mapping[str, Any], e: Evidence, approvals: tuple[int, int] = (0, 0)) -> dict[str, Any]:
+    """What the policy is asked about a candidate."""
     entry = e.entry
     release = entry.release if entry is not None else None
     records = ["dcat", "prov", *(["stac"] if candidate["bbox"] else [])]
@@ -155,7 +160,7 @@ def _document(
             "sensitivity": entry.sensitivity if entry else None,
             "policy_label": entry.policy_label if entry else None,
             "care_label": entry.care_label if entry else None,
-            "obligations": list(e.obligations),
+            "obligations": list(e.obligations or ()),
             "discharged": list(e.discharged),
             "approvals": entry.approvals if entry else 0,
             "retired": bool(entry and entry.retired),
@@ -168,11 +173,11 @@ def _document(
             "withhold": list(e.withheld),
             "h3_resolution": release.h3_resolution if release else None,
             "spatial": bool(candidate["bbox"]),
-            "records": records if not e.catalog else [],
+            "records": records if e.catalog == () else [],
         },
-        "gates": dict(gates),
+        "gates": {v.gate: v.word for v in _first(world, e)},
         "approvals": {"needed": approvals[0], "valid": approvals[1]},
-        "attestation": {"verified": not e.attestation},
+        "attestation": {"verified": e.attestation == ()},  # what nobody looked at is not verified
     }
 
 
@@ -221,18 +226,6 @@ def official_candidate(world: World, dataset_id: str, head: Generation) -> dict[
     for path, artifact in facts["artifacts"].items():
         artifact["from"] = f"processed/{dataset_id}/{head.version_id}/{path}"
     return {**facts, "base_generation": head.generation - 1, "base_version": None, "books": {"read": 0}, "released": None}
-
-
-def policy_input(world: World, dataset_id: str) -> dict[str, Any] | None:
-    """What the policy was asked about the version that is official now; None when there is none."""
-    head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
-    if head.version_id is None:
-        return None
-    candidate = official_candidate(world, dataset_id, head)
-    found = {p: a["digest"] for p, a in candidate["artifacts"].items()}
-    evidence = evidence_of(world, candidate, found=found, before=None, leak=())
-    first = {v.gate: v.word for v in judge_all(world.gates, evidence) if v.gate != "policy"}
-    return _document(world, candidate, evidence, first, (0, 0))
 
 
 def described_candidate(world: World, candidate: Mapping[str, Any], head: Generation, modified: str | None) -> Described | None:

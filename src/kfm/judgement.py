@@ -6,24 +6,36 @@ from typing import Any
 import msgspec
 
 from kfm.assemble import judge_candidate
+from kfm.catalog.base import prov_path
 from kfm.catalog.check import check_records
 from kfm.channel import EMPTY
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.evidence import check_files
-from kfm.gates.base import Verdict
+from kfm.gates.base import Evidence, Verdict
 from kfm.gates.kernel import labels, licence, registered
-from kfm.judge import attested, evidence_of, judge, official_candidate, reason
+from kfm.judge import (
+    attested,
+    catalog_reasons,
+    described_candidate,
+    evidence_of,
+    judge,
+    official_candidate,
+    policy_question,
+    reason,
+)
+from kfm.model import ids
 from kfm.model.ledger import Generation, LedgerRow
+from kfm.operate import derived_candidate
 from kfm.projection import shown_version
 from kfm.proposal import Judged, approvals_of, count, load, registry_digest, run_of
-from kfm.records import version_listing
+from kfm.records import derived_prov, version_listing, version_records
 from kfm.ref import Ref, resolve
 from kfm.release import candidate_of
 from kfm.verify import Verified, verify_dataset
 from kfm.wal import Wal
 from kfm.world import World
 
-__all__ = ["Judgement", "check_readable", "check_version", "judge_ref", "may_show"]
+__all__ = ["Judgement", "check_readable", "check_version", "judge_ref", "may_show", "policy_input"]
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,11 +154,32 @@ def check_readable(world: World, ref: Ref) -> None:
         )
 
 
-def may_show(world: World, facts: dict[str, Any]) -> bool:
-    """Whether what a withdrawal leaves may be shown; its catalogs and its signature are made afterwards."""
+def may_show(world: World, head: Generation, facts: dict[str, Any]) -> bool:
+    """Whether what a withdrawal leaves of `head` may be shown: its catalogs and its signature are made here, and again when it is."""
+    candidate, dataset_id = derived_candidate(world, facts), head.dataset_id
+    entry, described = world.registry(dataset_id), described_candidate(world, candidate, head, None)
+    if entry is None or described is None:
+        return False
     found = {p: a["digest"] for p, a in facts["artifacts"].items()}
-    evidence = evidence_of(world, facts, found=found, before=None, leak=[])
-    return not any(v.reasons for v in judge(world, evidence, facts))
+    records = version_records(world, entry, candidate, [])
+    listed = found | {p: ids.digest(raw) for p, raw in records.items()}
+    signed, note = attested(world, lambda name: records[name], listed)
+    prov = derived_prov(world, entry, head, candidate)
+    catalog = catalog_reasons(world, described, prov_path(dataset_id, f"withdrawal_{head.generation + 1}"), prov, listed)
+    evidence = evidence_of(
+        world, candidate, found=found, before=None, leak=[], catalog=catalog, attestation=signed, attestation_note=note,
+        suppressed=head.suppressed.get(candidate["version_id"]),
+    )  # fmt: skip
+    return not any(v.reasons for v in judge(world, evidence, candidate))
+
+
+def policy_input(world: World, dataset_id: str) -> dict[str, Any] | None:
+    """What the policy is asked about the version that is official now; None when there is none."""
+    head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
+    if head.version_id is None:
+        return None
+    evidence, candidate = _official_evidence(world, dataset_id, head, head)
+    return policy_question(world, candidate, evidence)
 
 
 def _official(world: World, dataset_id: str, text: str) -> Judgement:
@@ -191,6 +224,11 @@ def _with(verdict: Verdict, more: Sequence[Any]) -> Verdict:
 
 
 def _judge_official(world: World, dataset_id: str, head: Generation, last: Generation) -> list[Verdict]:
+    return judge(world, *_official_evidence(world, dataset_id, head, last))
+
+
+def _official_evidence(world: World, dataset_id: str, head: Generation, last: Generation) -> tuple[Evidence, dict[str, Any]]:
+    """What there is to look at of a version that is or was official, and the version in the shape of a candidate."""
     candidate = official_candidate(world, dataset_id, head)
     row = world.store.read(lambda tx: tx.runs.maker_of(dataset_id, head.version_id))
     proposed = candidate_of(world, dataset_id, row.run_id) if row is not None else None
@@ -204,14 +242,17 @@ def _judge_official(world: World, dataset_id: str, head: Generation, last: Gener
     found = {p: getattr(world.data.stat(candidate["artifacts"][p]["from"]), "digest", None) for p in data}
     folder = f"processed/{dataset_id}/{head.version_id}"
     signed, note = attested(world, lambda name: world.data.read(f"{folder}/{name}"), data | records)
-    catalog = []
     if head.generation == last.generation:
         shown = [f"catalog/{kind}/{dataset_id}" for kind in ("stac", "prov")]
         names = [f"catalog/dcat/{dataset_id}.json", *(p for folder in shown for p in world.data.names(folder))]
         files = {p: world.data.read(p) for p in names if world.data.exists(p)}
         catalog = [reason(*r) for r in check_records(files, shown_version(world, head), world.data.exists)]
+    else:  # what they would say of it
+        path = prov_path(dataset_id, row.run_id if row is not None else f"withdrawal_{head.generation}")
+        prov = world.data.read(path) if world.data.exists(path) else None
+        catalog = catalog_reasons(world, shown_version(world, head), path, prov, data | records)
     evidence = evidence_of(
         world, candidate, found=found, before=None, leak=leak, catalog=catalog, attestation=signed, attestation_note=note,
         suppressed=last.suppressed.get(str(head.version_id)),
     )  # fmt: skip
-    return judge(world, evidence, candidate)
+    return evidence, candidate

@@ -22,9 +22,9 @@ from kfm.release import precise_path, records_of_version, release, rule_path, su
 from kfm.verify import Verified, verify_in_zone
 from kfm.world import World
 
-__all__ = ["Judge", "derived", "rollback", "void", "withdraw", "withdraw_rule", "withdraw_whole"]
+__all__ = ["Judge", "derived", "derived_candidate", "rollback", "void", "withdraw", "withdraw_rule", "withdraw_whole"]
 
-Judge = Callable[[World, dict[str, Any]], bool]  # may a version be shown, on the policy and labels of now?
+Judge = Callable[[World, Generation, dict[str, Any]], bool]  # may a version be shown, on the policy and labels of now?
 Choice = tuple[str | None, str | None, list[dict[str, Any]]]  # version id, its digest, suppression rules
 
 
@@ -228,9 +228,17 @@ def _by_rule(world: World, dataset_id: str, head: Generation, rule: dict[str, An
         "steps": [dict(s) for s in last.steps],
     }
     left = {**facts, **changed}
-    if not judge(world, {**left, "base_generation": head.generation, "books": {"read": 0}, "released": msgspec.to_builtins(last.books)}):
+    books = {"books": {"read": 0}, "released": msgspec.to_builtins(last.books)}
+    if not judge(world, head, {**left, "base_generation": head.generation, **books}):
         return None, None, signed
     return (*derived(world, head, left, precise if world.is_private(dataset_id) else {}), signed)
+
+
+def derived_candidate(world: World, facts: dict[str, Any]) -> dict[str, Any]:
+    """What is left, in the shape of a candidate."""
+    full = ids.version_digest({p: a["digest"] for p, a in facts["artifacts"].items()}, facts["transform_hash"], facts["updater_version"])
+    said = {"version_id": ids.version_id(full), "version_digest": full, "spec_hash": "", "policy_digest": world.policy_digest}
+    return {**facts, **said}
 
 
 def derived(world: World, head: Generation, facts: dict[str, Any], precise: dict[str, Any]) -> tuple[str, str]:
@@ -240,9 +248,8 @@ def derived(world: World, head: Generation, facts: dict[str, Any], precise: dict
     if entry is None:
         raise UsageError(f"{dataset_id} is not registered.", expected=f"data/registry/{dataset_id}.yml", remedy="Register it again.")
     digests = {p: a["digest"] for p, a in facts["artifacts"].items()}
-    full = ids.version_digest(digests, facts["transform_hash"], facts["updater_version"])
-    version_id = ids.version_id(full)
-    candidate = {**facts, "version_id": version_id, "version_digest": full, "spec_hash": "", "policy_digest": world.policy_digest}
+    candidate = derived_candidate(world, facts)
+    version_id, full = candidate["version_id"], candidate["version_digest"]
     folder = f"processed/{dataset_id}/{version_id}"
     world.data.replace(f"work/{dataset_id}/derived/{version_id}.json", derived_prov(world, entry, head, candidate))
     if precise:

@@ -274,14 +274,12 @@ def approvals_of(world: World, row: LedgerRow) -> list[Judged]:
 
 
 def rejected_by(world: World, row: LedgerRow) -> str | None:
-    """Who said no to this candidate in writing, whether or not the ledger got to hear of it."""
+    """Who said no to this candidate in writing, whether or not the ledger got to hear of it. A no that cannot be read is a no."""
     for path in world.data.names(proposal_path(row.dataset_id, row.run_id, "rejections")):
         try:
-            document, key = world.keys.verified_by(world.data.read(path), "approver")
-        except KfmError:
-            continue
-        if document["predicate"].get("run_id") == row.run_id:
-            return key.name
+            return world.keys.verified_by(world.data.read(path), "approver")[1].name
+        except (KfmError, OSError):
+            return "Somebody, in a rejection that no longer verifies,"
     return None
 
 
@@ -294,8 +292,9 @@ def _judge(world: World, raw: bytes, now_true: Mapping[str, Any], builder: str, 
     said = msgspec.to_builtins(approval)
     differs = {k: (said[k], v) for k, v in now_true.items() if said[k] != v}
     common: dict[str, Any] = {"name": key.name, "keyid": key.keyid, "run_id": approval.run_id, "reason": approval.reason}
-    if key.keyid == builder:
-        return Judged(valid=False, why="The key that built the version may not approve it.", **common)
+    if key.keyid == builder or not builder:
+        why = "The key that built the version may not approve it." if builder else "Who built the version cannot be told."
+        return Judged(valid=False, why=why, **common)
     if key.keyid in seen:
         return Judged(valid=False, why="The same person approved already.", **common)
     if approval.verdict != "approve" or differs:

@@ -541,6 +541,12 @@ def test_a_signed_no_stands_even_if_the_ledger_never_heard_of_it(kfm: Kfm, ws: P
     assert kfm("approve", str(number), "--key", "M. Reyes").code == 0
     said = kfm("promote", str(number), "--json")
     assert said.code == 3 and "approval.rejected" in [r["code"] for r in said.json["reasons"]] and official(ws) == {}
+    (no,) = (folder_of(ws) / "rejections").iterdir()
+    for damaged in (no.read_bytes().replace(b'"payload":"', b'"payload":"A', 1), b""):
+        overwrite(no, damaged)
+        said = kfm("promote", str(number), "--json")
+        assert said.code == 3 and "approval.rejected" in [r["code"] for r in said.json["reasons"]], "a damaged no is a no"
+    assert official(ws) == {}
 
 
 def test_an_approver_needs_no_builder_key(kfm: Kfm, ws: Path, steward: str) -> None:

@@ -133,7 +133,7 @@ def _official_input(world: Any, name: str) -> dict[str, Any] | None:
     try:
         if dataset_status(world, name)["version_id"] is None:
             return None
-        document: dict[str, Any] = importlib.import_module("kfm.judge").policy_input(world, name)
+        document: dict[str, Any] = importlib.import_module("kfm.judgement").policy_input(world, name)
     except (KfmError, OSError) as error:
         why = getattr(error, "happened", None) or f"{getattr(error, 'strerror', None) or 'it cannot be read'}."
         raise IntegrityError(

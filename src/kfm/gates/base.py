@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry
@@ -33,7 +34,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a gate may look at; bytes come as the digests read back from the zone, findings of other parts as reasons."""
+    """Everything a gate may look at; bytes come as the digests read back from the zone, findings of other parts as reasons.
+
+    What nobody looked at is None, or UNSET where None says something: the gate that needs it denies.
+    """
 
     entry: DatasetEntry | None
     expected: dict[str, str]  # artifact path -> digest, as the candidate lists them
@@ -42,7 +46,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     books: dict[str, Any]
     released: dict[str, Any] | None = None  # the books of the release, when there was one
     partial: bool = False
-    suppressed: str | None = None  # the generation whose withdrawal keeps this content out
+    suppressed: str | UnsetType | None = UNSET  # the generation whose withdrawal keeps this content out
     rows: int = 0
     profile: dict[str, Any] = {}
     invalid_geometries: int = 0
@@ -51,7 +55,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     before: dict[str, Any] | None = None  # facts of the version that is official now
     older: tuple[str, ...] = ()  # (when this answer was made, when the official one was), by upstream's own word
     change: Measured | None = None  # against the version it was assembled on; None: there is none
-    obligations: tuple[str, ...] = ()  # of the dataset and everything it is made from
+    obligations: tuple[str, ...] | None = None  # of the dataset and everything it is made from
     discharged: tuple[str, ...] = ()
     other_release: tuple[str, ...] = ()  # tables released by other rules than the registry has now
     sealed: tuple[str, ...] = ()  # tables that were not released at all
@@ -63,13 +67,13 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     private: bool = False
     leak: tuple[Reason, ...] | None = None  # None: not looked for
     leak_note: str = ""
-    catalog: tuple[Reason, ...] = ()
+    catalog: tuple[Reason, ...] | None = None
     catalog_note: str = ""
-    lineage: tuple[Reason, ...] = ()
-    attestation: tuple[Reason, ...] = ()
+    lineage: tuple[Reason, ...] | None = None
+    attestation: tuple[Reason, ...] | None = None
     attestation_note: str = ""
     licence_note: str = ""
-    licences: dict[str, str] = {}  # of the dataset and of everything it is made from
+    licences: dict[str, str] | None = None  # of the dataset and of everything it is made from
     restricted: dict[str, dict[str, int]] = {}  # column -> value -> records that say of themselves that they are not for everybody
     permits: tuple[str, ...] = ()  # what a person signed may be public all the same
     policy: tuple[Reason, ...] | None = None  # None: no policy was asked

@@ -3,6 +3,8 @@
 from shlex import quote
 from typing import Any
 
+from msgspec import UNSET
+
 from kfm.gates.base import Evidence, Gate, Reason, Verdict
 from kfm.gates.quality import quality
 from kfm.model.labels import CARE_LABELS, OBLIGATIONS
@@ -65,12 +67,15 @@ def schema(e: Evidence) -> Verdict:
                 remedy="Wait for upstream to be whole again, or lower `source.completeness`.",
             )
         )
-    return Verdict(gate="schema", reasons=(*reasons, *e.catalog), note=e.catalog_note)
+    catalog = (_unseen("catalog", "What the catalogs would say"),) if e.catalog is None else e.catalog
+    return Verdict(gate="schema", reasons=(*reasons, *catalog), note=e.catalog_note)
 
 
 def licence(e: Evidence) -> Verdict:
     stated = e.entry.licence if e.entry else None
     name = e.entry.dataset_id if e.entry else "ID"
+    if e.licences is None:
+        return Verdict(gate="licence", reasons=(_unseen("licence", "What the licences of its inputs allow"),))
     if not stated:
         reason = Reason(
             code="licence.missing",
@@ -102,7 +107,7 @@ def _open_to_all(e: Evidence) -> bool:
 def _unfree(e: Evidence) -> list[Reason]:
     """Licences that do not let everybody use and pass on what is published, unless a person has signed that this one may be."""
     found = []
-    for source, stated in e.licences.items() if _open_to_all(e) else ():
+    for source, stated in (e.licences or {}).items() if _open_to_all(e) else ():
         terms = restrictions(stated)
         if terms and is_spdx(stated) and f"licence\n{stated}" not in e.permits:
             name = e.entry.dataset_id if e.entry else "ID"
@@ -170,7 +175,10 @@ def labels(e: Evidence) -> Verdict:
     for field, value in e.unknown_labels:
         known = ", ".join(CARE_LABELS if field == "care_label" else OBLIGATIONS)
         reasons.append(_no("labels.unknown", f"The {field} {value!r} is not known.", f"Use one of {known} in {where}."))
-    for need in e.obligations:
+    obligations = e.obligations or ()
+    if e.obligations is None:
+        reasons.append(_unseen("labels", "What the labels ask for"))
+    for need in obligations:
         if need not in e.discharged:
             code = "labels.grant" if need == "grant" else "labels.obligation"  # a grant is given outside the registry: asked for every time
             reasons.append(_no(code, _UNMET[need], _HOW[need].format(id=name, where=where)))
@@ -189,7 +197,7 @@ def labels(e: Evidence) -> Verdict:
     if e.sealed:
         reasons.append(_no("labels.sealed", "The records are sealed: nothing was released.", f"State a `release` in {where}."))
     release = entry.release if entry is not None else None
-    if release is not None and any(n in e.obligations for n in ("aggregate", "generalise")):
+    if release is not None and any(n in obligations for n in ("aggregate", "generalise")):
         least = max(2, e.min_records)
         if release.min_records < least:
             reasons.append(
@@ -203,7 +211,7 @@ def labels(e: Evidence) -> Verdict:
             reasons.append(
                 _no("labels.area", f"An input asks for {e.min_area_km2:g} km² at least.", f"Set `release.min_area_km2` in {where}.")
             )
-    met = ", ".join(n for n in e.obligations if n in e.discharged)
+    met = ", ".join(n for n in obligations if n in e.discharged)
     note = f"{(entry.sensitivity if entry else None) or 'no label'}" + (f": {met} discharged" if met else "")
     return Verdict(gate="labels", reasons=tuple(reasons), review=tuple(_marked(e)), note=note)
 
@@ -222,6 +230,10 @@ _HOW = {
 
 def _no(code: str, message: str, remedy: str) -> Reason:
     return Reason(code=code, message=message, remedy=remedy)
+
+
+def _unseen(what: str, whether: str) -> Reason:
+    return _no(f"{what}.unchecked", f"{whether} was not looked at.", "Run the dataset again: the check is part of every run.")
 
 
 def _unbalanced(b: dict[str, Any], what: str) -> Reason | None:
@@ -263,6 +275,8 @@ def registered(e: Evidence) -> Verdict:
 
 
 def withdrawn(e: Evidence) -> Verdict:
+    if e.suppressed is UNSET:
+        return Verdict(gate="withdrawal", reasons=(_unseen("withdrawal", "Whether it was withdrawn"),))
     if e.suppressed is not None:
         reason = Reason(
             code="withdrawn",
@@ -280,16 +294,19 @@ def leak(e: Evidence) -> Verdict:
     if e.released is None:
         return Verdict(gate="leak", note="nothing is released: the labels decide")
     if e.leak is None:
-        remedy = "Run the dataset again: the check is part of every run."
-        return Verdict(gate="leak", reasons=(_no("leak.unchecked", "Whether withheld values leak was not looked at.", remedy),))
+        return Verdict(gate="leak", reasons=(_unseen("leak", "Whether withheld values leak"),))
     return Verdict(gate="leak", reasons=e.leak, note=e.leak_note)
 
 
 def graph(e: Evidence) -> Verdict:
+    if e.lineage is None:
+        return Verdict(gate="graph", reasons=(_unseen("lineage", "Where it comes from"),))
     return Verdict(gate="graph", reasons=e.lineage, note="0 dangling references" if not e.lineage else "")
 
 
 def attestation(e: Evidence) -> Verdict:
+    if e.attestation is None:
+        return Verdict(gate="attestation", reasons=(_unseen("attestation", "Who signed it"),))
     return Verdict(gate="attestation", reasons=e.attestation, note=e.attestation_note)
 
 

@@ -1,0 +1,46 @@
+"""What nobody looked at denies: evidence has no member whose absence reads as fine."""
+
+import pytest
+
+from kfm.gates.base import Evidence, judge_all
+from kfm.gates.kernel import GATES
+from kfm.judge import policy_question
+from kfm.model.dataset import DatasetEntry, Source
+
+ENTRY = DatasetEntry(
+    dataset_id="trees", title="Trees", licence="CC0-1.0", sensitivity="public", policy_label="public", source=Source(url="http://x/")
+)
+LOOKED = {
+    "suppressed": None, "obligations": (), "catalog": (), "lineage": (), "attestation": (), "licences": {"trees": "CC0-1.0"}, "policy": (),
+}  # fmt: skip
+
+
+def evidence(**looked: object) -> Evidence:
+    return Evidence(entry=ENTRY, expected={"a": "1"}, found={"a": "1"}, schema=(), books={"read": 0}, rows=1, **looked)  # type: ignore[arg-type]
+
+
+def test_evidence_that_was_all_looked_at_passes() -> None:
+    assert [v.gate for v in judge_all(GATES, evidence(**LOOKED)) if v.reasons] == []
+
+
+@pytest.mark.parametrize(
+    ("unseen", "gate"),
+    [
+        ("suppressed", "withdrawal"), ("obligations", "labels"), ("catalog", "schema"), ("lineage", "graph"),
+        ("attestation", "attestation"), ("licences", "licence"), ("policy", "policy"),
+    ],
+)  # fmt: skip
+def test_what_nobody_looked_at_denies(unseen: str, gate: str) -> None:
+    found = judge_all(GATES, evidence(**{k: v for k, v in LOOKED.items() if k != unseen}))
+    assert [v.gate for v in found if v.reasons] == [gate]
+
+
+def test_the_policy_is_told_verified_only_of_what_was() -> None:
+    class World:
+        gates = GATES
+
+    candidate = {"dataset_id": "trees", "bbox": None, "version_id": "v1", "base_generation": 0, "artifacts": {}, "schema": []}
+    told = policy_question(World, candidate, evidence(**LOOKED))  # type: ignore[arg-type]
+    unseen = policy_question(World, candidate, evidence())  # type: ignore[arg-type]
+    assert (told["attestation"], told["candidate"]["records"]) == ({"verified": True}, ["dcat", "prov"])
+    assert (unseen["attestation"], unseen["candidate"]["records"]) == ({"verified": False}, [])
