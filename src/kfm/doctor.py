@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from kfm.acts import owed
 from kfm.clock import rfc3339
 from kfm.errors import IntegrityError, KfmError
 from kfm.model.ledger import LedgerRow
@@ -112,6 +113,9 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
         return
     for path in stale_records(world, head):
         found.add("projection.stale", path, f"it does not show generation {head.generation}", "Run `kfm doctor --fix`.", fix)
+    for act in owed(world, dataset_id):
+        what = f"generation {act.predicate.generation} is there, and what follows from it was not done"
+        found.add("act.unfinished", act.path, what, "Run `kfm resume` or `kfm doctor --fix`.", fix)
     for row in world.store.read(lambda tx: tx.runs.unarchived(dataset_id)):
         found.add("journal.unarchived", f"run {row.run_id}", "it ended, its journal is not archived", "Run `kfm doctor --fix`.", fix)
     for row in world.store.read(lambda tx: tx.runs.open_runs(dataset_id)):

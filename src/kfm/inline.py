@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from kfm.acts import meant
 from kfm.channel import EMPTY, pinned_parts, projected_generation
 from kfm.claim import check_switch
 from kfm.errors import Fenced, KfmError, StepFailed
@@ -223,7 +224,7 @@ def _tidy(world: World, dataset_id: str) -> None:
 
 
 def _unfinished_business(world: World, dataset_id: str) -> bool:
-    """Whether a tick would find anything: a stale projection, an unarchived journal, a waiting release."""
+    """Whether a tick would find anything: a stale projection, an unarchived journal, a waiting release, an act of a person."""
     channel = world.channel(dataset_id)
 
     def look(tx: Any) -> bool:
@@ -231,7 +232,8 @@ def _unfinished_business(world: World, dataset_id: str) -> bool:
         number = head.generation if head is not None else 0
         stale = number > 0 and projected_generation(world.data, dataset_id) != number
         waiting = any(row.dataset_id == dataset_id for row in tx.index.outbox())
-        return stale or waiting or world.data.exists(channel.path(number + 1)) or bool(tx.runs.unarchived(dataset_id))
+        more = world.data.exists(channel.path(number + 1)) or bool(meant(world.data, dataset_id))
+        return stale or waiting or more or bool(tx.runs.unarchived(dataset_id))
 
     found: bool = world.store.read(look)
     return found

@@ -16,9 +16,9 @@ REFUSED = dt.timedelta(days=1)
 NOTICED = dt.timedelta(minutes=1)  # the clocks of two machines need not agree better than this
 
 
-def keep_moment(tx: Any, world: World, dataset_id: str, generation: int) -> None:
+def keep_moment(tx: Any, dataset_id: str, generation: int, at: str) -> None:
     """Remember when a generation was appended that no run made: a run's own row tells."""
-    tx.index.put_meta(f"appended/{dataset_id}/{generation}", rfc3339(world.clock.now()))
+    tx.index.put_meta(f"appended/{dataset_id}/{generation}", at)
 
 
 def appended_at(world: World, made: Generation) -> str | None:

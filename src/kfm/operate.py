@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from kfm import canonical
-from kfm.channel import Channel, withdrawn_inside
-from kfm.closing import follow_up
+from kfm.acts import drop, intend, settle
+from kfm.channel import Channel, version_kept_out, withdrawn_inside
 from kfm.connectors.base import Books, TransformResult
 from kfm.errors import Denied, IntegrityError, UsageError
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import Generation
-from kfm.moments import check_clock, keep_moment
+from kfm.moments import check_clock
 from kfm.projection import project
 from kfm.raw import checksums
 from kfm.records import derived_prov, read_facts, version_records
@@ -90,10 +90,13 @@ def _operate(world: World, dataset_id: str, kind: Any, choose: Callable[[Generat
             reason=reason,
             suppress=suppress,
         )
-        if world.store.transaction(lambda tx, made=predicate: _append(tx, world, made)):  # else look again
-            with world.ended():  # what is shown follows at the next tick, whatever keeps it from following now
+        act = world.store.transaction(lambda tx, made=predicate: intend(tx, world, made))
+        if channel.append(predicate):  # in no transaction: one that fails later could not take it back
+            with world.ended():  # what is owed and what is shown follow at the next tick, whatever keeps them from following now
+                settle(world, dataset_id)
                 project(world, dataset_id)
             return predicate
+        drop(world, act)  # a promote took the number: look again
 
 
 def _head(tx: Any, world: World, channel: Channel) -> Generation:
@@ -102,31 +105,21 @@ def _head(tx: Any, world: World, channel: Channel) -> Generation:
     return head
 
 
-def _append(tx: Any, world: World, predicate: GenerationPredicate) -> bool:
-    """False when a promote took the number. A sweep looks and removes in such a transaction too, so it is here before or after us."""
-    dataset_id, version_id = predicate.dataset_id, predicate.version_id
-    tx.schedule.alone(dataset_id)
-    if version_id is not None and not world.data.exists(f"processed/{dataset_id}/{version_id}/checksums.sha256"):
-        raise IntegrityError(
-            f"The files of version {version_id} of {dataset_id} are gone.",
-            expected="a version that retention has kept",
-            remedy=f"`kfm runs {dataset_id}` lists others.",
-        )
-    done = world.channel(dataset_id).append(predicate)
-    if done:
-        keep_moment(tx, world, dataset_id, predicate.generation)
-    if done and version_id is not None:
-        follow_up(tx, world, dataset_id, None)
-    return done
-
-
 def _rollback_to(
     world: World, dataset_id: str, head: Generation, version_id: str | None, check: Callable[[Generation], None] | None
 ) -> Choice:
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
-    earlier = [g for g in rows if g.version_id is not None and g.version_id != head.version_id and g.kind != "withdraw"]
+    others = [g for g in rows if g.version_id is not None and g.version_id != head.version_id and g.kind != "withdraw"]
+    earlier = [g for g in others if (version_kept_out(head, str(g.version_id)) or ("", ""))[0] != "held"]  # a rollback left it
     if version_id is not None:
         earlier = [g for g in rows if g.version_id == version_id]
+    elif others and not earlier:
+        back = version_kept_out(head, str(others[-1].version_id))
+        raise UsageError(
+            f"{dataset_id} has no earlier version to go back to: {others[-1].version_id} was left by generation {back[1] if back else ''}.",
+            expected="a version that no rollback has left",
+            remedy=f"`kfm rollback {dataset_id} --to {str(others[-1].version_id)[:9]}` goes there all the same.",
+        )
     if version_id is not None and version_id == head.version_id:
         raise UsageError(
             f"{version_id} is what is official of {dataset_id} already, by generation {head.generation}.",

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from kfm import canonical
+from kfm.acts import pinned
 from kfm.catalog.base import rendered
 from kfm.channel import whole_withdrawn, withdrawn_inside
 from kfm.clock import rfc3339
@@ -181,9 +182,12 @@ class _Marks:
     def _versions(self) -> set[str]:
         """The head, what a rollback goes back to, what was official within retention, what is worked on, what is held."""
         back = [
-            g for g in self.generations if g.version_id not in (None, self.head.version_id, *self.head.suppressed) and g.kind != "withdraw"
+            g
+            for g in self.generations
+            if g.version_id not in (None, self.head.version_id, *self.head.suppressed, *self.head.held) and g.kind != "withdraw"
         ]
         kept = {self.head.version_id, *(g.version_id for g in back[-1:]), *_held(self.world, self.id)}
+        kept |= pinned(self.world.data, self.id, self.head.generation)
         for number, generation in enumerate(self.generations):
             after = next((g for g in self.generations[number + 1 :] if g.version_id != generation.version_id), None)
             if not self._is_old(self._since(after)):
@@ -378,7 +382,12 @@ def _begin(tx: Any, world: World, dataset_id: str, tokens: list[Token], item: Do
     """
     tx.schedule.alone(dataset_id)
     tx.leases.check(*tokens)
-    if item.kind == "version" and item.name in {world.channel(dataset_id).head(tx).version_id, *_held(world, dataset_id)}:
+    head = world.channel(dataset_id).head(tx)
+    if item.kind == "version" and item.name in {
+        head.version_id,
+        *_held(world, dataset_id),
+        *pinned(world.data, dataset_id, head.generation),
+    }:
         return False
     world.data.remove(item.paths[0])
     return True

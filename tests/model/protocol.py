@@ -40,6 +40,8 @@ FIXES = {  # switch -> what the amended text says (without it: the text as first
     "void_epoch": "reindex appends a void generation, which takes the number any lost intent had named",
     "reindex_outbox": "reindex rebuilds the outbox too",
     "projection": "every tick renders again a projection whose generation is not the head's",
+    "erase_intent": "an erasure is a plan that is durable before its generation; whoever comes next finishes it before any other work",
+    "erase_again": "what a frozen holder writes after an erasure, and no run names, is found and destroyed too",
 }
 MUTATIONS = {
     "no_fence": "store writes do not check the token",
@@ -60,22 +62,26 @@ MUTATIONS = {
     "stage_unheld": "neither the pin nor the judgement of an assembling run looks at what withdrawals keep out",
     "stage_unsettled": "a claim closes a staged part without settling or closing the assembling run that pins it",
     "set_denied_again": "a denied set of parts is assembled again",
+    "rollback_back": "a rollback goes to the last other version, also to one that a rollback left",
+    "erase_early": "the bytes are destroyed when the plan is durable, before its generation is there",
+    "erase_open": "an erasure leaves the runs open whose bytes it destroys",
     "stage_unacked": "STAGED and the ack of its job are two transactions, the ack first",
 }
 
-# kind: P promote, F forced promote, R rollback, W withdraw, V void; rule: content withdrawn before it was ever official
+# kind: P promote, F forced promote, R rollback, W withdraw, E withdraw and erase, V void; rule: content withdrawn before it was ever official
 Gen = namedtuple("Gen", "kind version run ev prev rule", defaults=((),))
 # ledger row + fold of its journal; an assembling run has no partition: c is what its parts bring, pins are their runs
 Run = namedtuple("Run", "p c basev state part base cand intent promo forced pol staged pins", defaults=(0, ()))
 Proc = namedtuple("Proc", "pc p run tp td c base ver ev out staged", defaults=(0,))  # volatile: lost by a crash
 State = namedtuple(
     "State",
-    "up chan runs jobs leases procs recs cands outbox sent lineage proj pol appr rules lastc parts left ops ticked epoch down",
+    "up chan runs jobs leases procs recs cands outbox sent lineage proj pol appr rules lastc parts left ops ticked epoch down "
+    "plans op bytes",  # plans: generations that are to erase, negative when they have; op: (next step, number) of the operator who erases; bytes: content on disk
 )
 IDLE = Proc("idle", None, None, None, None, None, None, None, None, None)
 D = 2  # lease index of the dataset; 0 and 1 are the partitions
 OPEN = ("CLAIMED", "PROPOSED")
-BUDGET = ("change", "crash", "expire", "rollback", "withdraw", "policy", "approve", "tick", "force", "lose", "fail")
+BUDGET = ("change", "crash", "expire", "rollback", "withdraw", "policy", "approve", "tick", "force", "lose", "fail", "erase")
 FILE_STEPS = {"cand", "seal", "star", "proj", "void", "cap"}  # need no store
 
 
@@ -113,18 +119,19 @@ class Model:
         size = {**self.sc, "change": len(self.script), "policy": len(self.policy) - 1}
         left = tuple(size.get(k, 0) for k in BUDGET)
         none = frozenset()
+        kept = frozenset({(0, "a"), (1, "a")}) if self.sc.get("erase") else none
         return State(("a", "a"), (first,), (), (("-", 0, 0),) * 2, ((0, 0),) * 3, (IDLE, IDLE), (), none, none, none,
-                     none, 0, 0, none, none, ("a", "a"), ("a", "a"), left, 0, 0, 0, 0)  # fmt: skip
+                     none, 0, 0, none, none, ("a", "a"), ("a", "a"), left, 0, 0, 0, 0, none, None, kept)  # fmt: skip
 
     # ---- small functions------------------------------------------------------------------------------------------
     def held(self, s, ghost=False):
         """What rollbacks (until forced) and withdrawals (for ever) keep out: a fold over the channel."""
         hold, suppress = set(), set()
         for i, g in enumerate(s.chan):
-            if g.kind in "RW":
+            if g.kind in "RWE":
                 left = s.chan[i - 1].version
                 gone = {(p, left[p]) for p in (0, 1) if left[p] != g.version[p]}
-                if g.kind == "W":
+                if g.kind in "WE":
                     suppress |= gone | set(g.rule)
                 else:
                     hold |= gone
@@ -238,6 +245,8 @@ class Model:
                 nxt = getattr(self, "do_" + pr.pc)(s, w, pr)
                 if nxt is not None:
                     out.append((f"{name}: {nxt[0]}", nxt[1]))
+        if s.op is not None:
+            out += self.operates(s)
         if s.down == 1 and "void_epoch" in self.on:
             g = Gen("V", s.chan[-1].version, None, None, hash(s.chan[-1]))
             out.append(("reindex: void generation", s._replace(chan=(*s.chan, g), down=2)))
@@ -245,6 +254,8 @@ class Model:
             out.append(("reindex: store rebuilt, new epoch", self.rebuild(s)))
         if "deliver_early" in self.on or not out:
             out += self.relay(s)
+        if not out and "erase_again" in self.on and (again := s.bytes & self.destroyed(s)):
+            out.append(("doctor: what a frozen holder wrote after the erasure is destroyed", s._replace(bytes=s.bytes - again)))
         if not out and s.proj != len(s.chan) - 1 and "projection" in self.on:
             out.append(("tick: projection rendered from the head", s._replace(proj=len(s.chan) - 1)))
         if not out and s.ticked != s.ops:
@@ -279,6 +290,8 @@ class Model:
     def takes(self, s, w, name):
         """Work an idle process can take: a job that is queued or whose lease ran out, a promote job."""
         out = []
+        if self.unfinished(s):  # before any other work, and alone with the dataset
+            return [] if any(held for _, held in s.leases) else [(f"{name}: erasure finished", self.erased(s))]
         for p in (0, 1):
             st, again, f = s.jobs[p]
             if st != "-" and not s.leases[p][1]:
@@ -296,6 +309,47 @@ class Model:
                 t = self.proc(t, w, IDLE._replace(pc="judge", p=r.p, run=i, td=tok))
                 out.append((f"{name}: take promote job of run {i}, lease of dataset", t))
         return out
+
+    # ---- erasure -------------------------------------------------------------------------------------------------
+    def unfinished(self, s):
+        """Plans whose generation is there: the bytes are owed."""
+        return {k for k in s.plans if 0 < k < len(s.chan) and s.chan[k].kind == "E"}
+
+    def destroyed(self, s):
+        """What finished erasures removed: content that is never to lie here again."""
+        found = set()
+        for k, g in enumerate(s.chan):
+            if g.kind == "E" and -k in s.plans:
+                found |= {(p, s.chan[k - 1].version[p]) for p in (0, 1) if s.chan[k - 1].version[p] != g.version[p]}
+        return found
+
+    def operates(self, s):
+        """The operator who erases: plan, ★, then the bytes if nobody else is at work, else the next tick does it."""
+        step, k = s.op
+        head, n = s.chan[-1], len(s.chan)
+        if step == "erase":
+            if s.down or any(held for _, held in s.leases):
+                return [("operator: a run is at work, the erasure is left to the next tick", s._replace(op=None))]
+            return [("operator: erasure finished", self.erased(s)._replace(op=None))]
+        if k == n:
+            g = Gen("E", put_at(head.version, head.version.index("b"), "-"), None, None, hash(head))
+            return [(f"operator: ★ withdrawal that erases 'b', generation {k}", s._replace(chan=(*s.chan, g), op=("erase", k)))]
+        plans = s.plans - {k} | ({n} if "b" in head.version and "erase_intent" in self.on else set())
+        return [(f"operator: {k} is taken by another, look again",
+                 s._replace(plans=frozenset(plans), op=("star", n) if "b" in head.version else None))]  # fmt: skip
+
+    def erased(self, s):
+        """Under every lease: runs that have not ended end, in one transaction, then everything but the official version is destroyed."""
+        head = s.chan[-1].version
+        s = s._replace(leases=tuple((number + 1, 0) for number, _ in s.leases))
+        for i, r in enumerate(s.runs) if "erase_open" not in self.on else ():
+            if r.state not in (*OPEN, "STAGED"):
+                continue
+            own = r.intent is not None and r.intent < len(s.chan) and s.chan[r.intent].run == i
+            s = self.run_is(s, i, state="COMMITTED" if own else "SUPERSEDED", promo=0)
+            s = s if own or r.p is None else self.put(s, r.p)
+        plans = s.plans - self.unfinished(s) | {-k for k in self.unfinished(s)}
+        return s._replace(plans=plans, bytes=frozenset((p, c) for p, c in enumerate(head) if c != "-"))
 
     # ---- update --------------------------------------------------------------------------------------------------
     def do_cap(self, s, w, pr):
@@ -362,6 +416,8 @@ class Model:
         return f"claim run {len(s.runs) - 1} for {c!r}", self.proc(s, w, pr._replace(pc="part", run=len(s.runs) - 1))
 
     def do_part(self, s, w, pr):
+        if self.sc.get("erase"):
+            s = s._replace(bytes=s.bytes | {(pr.p, pr.c)})  # files are not fenced
         if self.fenced(s, pr, pr.p) or ("cas" in self.on and s.runs[pr.run].state != "CLAIMED"):
             return "fenced at part", self.drop(s, w)
         s = self.run_is(s, pr.run, part=1)._replace(parts=put_at(s.parts, pr.p, pr.c))
@@ -629,19 +685,34 @@ class Model:
         if left["change"]:
             p, c = self.script[len(self.script) - left["change"]]
             add("change", f"upstream: partition {p} is now {c!r}, event", self.put(s._replace(up=put_at(s.up, p, c)), p))
+        if left["erase"] and "b" in head.version and s.op is None:
+            plans = s.plans | {n} if "erase_intent" in self.on else s.plans
+            t = s._replace(plans=plans, op=("star", n))
+            if "erase_early" in self.on:
+                t = t._replace(bytes=t.bytes - {(head.version.index("b"), "b")})
+            add("erase", f"operator: plans to erase 'b' by generation {n}", t, 1)
+        if left["crash"] and s.op is not None:
+            add("crash", f"CRASH of the operator (next was: {s.op[0]})", s._replace(op=None))
+        hold, suppress = self.held(s, ghost=True)
         older = [g.version for g in s.chan if left["rollback"] and g.version != head.version and "-" not in g.version]
+        older = [v for v in older if "rollback_back" in self.on or not set(enumerate(v)) & (hold | suppress)]
+        if self.sc.get("erase"):
+            older = [v for v in older if set(enumerate(v)) <= s.bytes]  # its files are there, else it is refused
         if older:
-            t = s._replace(chan=(*s.chan, Gen("R", older[-1], None, None, hash(head))), proj=n)
+            need(
+                not set(enumerate(older[-1])) & (hold | suppress), 3, "a rollback brings back what a rollback left or a withdrawal removed"
+            )
+            t = s._replace(chan=(*s.chan, Gen("R", older[-1], None, None, hash(head))))
             add("rollback", f"operator: rollback to {older[-1]}, generation {n}", t, 1)
         if left["withdraw"] and "b" in head.version:
             p = head.version.index("b")
-            t = s._replace(chan=(*s.chan, Gen("W", put_at(head.version, p, "-"), None, None, hash(head))), proj=n)
+            t = s._replace(chan=(*s.chan, Gen("W", put_at(head.version, p, "-"), None, None, hash(head))))
             add("withdraw", f"operator: withdrawal of 'b', generation {n}", t._replace(rules=s.rules | {(p, "b")}), 1)
             if "withdraw_one" not in self.on and left["crash"]:
                 add("withdraw", "operator: withdrawal generation, CRASH before the suppression rule", t, 1)
         parts = [(r.p, "b") for r in s.runs if (r.state, r.c) == ("STAGED", "b")]
         if left["withdraw"] and parts and "b" not in head.version:
-            t = s._replace(chan=(*s.chan, Gen("W", head.version, None, None, hash(head), tuple(parts))), proj=n)
+            t = s._replace(chan=(*s.chan, Gen("W", head.version, None, None, hash(head), tuple(parts))))
             add("withdraw", f"operator: withdrawal of staged 'b', generation {n}", t._replace(rules=s.rules | set(parts)), 1)
         if left["policy"]:
             add("policy", f"policy now denies {sorted(self.policy[s.pol + 1])}", s._replace(pol=s.pol + 1), 1)
@@ -692,6 +763,14 @@ class Model:
             if g.kind in "PF" and k:
                 need(k in s.sent, 7, f"external effect of generation {k} never happens")
                 need(g.run in s.lineage, 11, f"no lineage rows for generation {k}")
+        if self.sc.get("erase"):
+            left = {(p, s.chan[k - 1].version[p]) for k, g in enumerate(s.chan) if g.kind == "E" for p in (0, 1)} - set(
+                enumerate(head.version)
+            )
+            gone = {(p, c) for p, c in left if c == "b"} & s.bytes
+            need(not gone, 12, f"a generation says that {sorted(gone)} was erased, and its bytes are here")
+            lost = {(p, c) for p, c in enumerate(head.version) if c != "-"} - s.bytes
+            need(not lost, 12, f"{sorted(lost)} is official, and its bytes were destroyed")
         need(s.proj == n, 3, f"catalog projections show generation {s.proj}, the head is {n}")
 
 

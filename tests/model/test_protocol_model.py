@@ -5,7 +5,13 @@ import pytest
 from tests.model.checker import SCENARIOS, WITNESS, explore
 from tests.model.protocol import FIXES, MUTATIONS, Model
 
-QUICK = {name for name in SCENARIOS if name.startswith("staged")} | {"a-b-a, faults", "rollback, a-b-c", "force, rollback"}
+QUICK = {name for name in SCENARIOS if name.startswith("staged")} | {
+    "a-b-a, faults",
+    "rollback, a-b-c",
+    "force, rollback",
+    "erasure",
+    "erasure, rollback",
+}
 
 
 def _scenarios() -> list[object]:

@@ -1,0 +1,100 @@
+"""acts: what a person is about to do to a channel, durable before ★; what is owed once it is there is done by whoever comes next."""
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from kfm import canonical
+from kfm.clock import rfc3339
+from kfm.closing import follow_up
+from kfm.errors import IntegrityError
+from kfm.model import ids
+from kfm.model.channel import GenerationPredicate
+from kfm.moments import keep_moment
+from kfm.receipts import pretty
+from kfm.world import World
+from kfm.zones.base import Zone
+
+__all__ = ["Act", "drop", "intend", "meant", "owed", "pinned", "settle"]
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """`work/<id>/acts/<generation>-<sum>.json`: the generation a person means to append. The sum is that of the predicate: twice is once."""
+
+    at: str
+    predicate: GenerationPredicate
+
+    @property
+    def path(self) -> str:
+        told = canonical.dumps(msgspec.to_builtins(self.predicate))
+        return f"{_folder(self.predicate.dataset_id)}/{self.predicate.generation:08}-{ids.digest(told)[7:23]}.json"
+
+
+def _folder(dataset_id: str) -> str:
+    return f"work/{dataset_id}/acts"
+
+
+def intend(tx: Any, world: World, predicate: GenerationPredicate) -> Act:
+    """Say durably what is about to be appended. A sweep looks for this in a transaction like this one: the version stays from here on."""
+    dataset_id, version_id = predicate.dataset_id, predicate.version_id
+    tx.schedule.alone(dataset_id)
+    if version_id is not None and not world.data.exists(f"processed/{dataset_id}/{version_id}/checksums.sha256"):
+        raise IntegrityError(
+            f"The files of version {version_id} of {dataset_id} are gone.",
+            expected="a version that retention has kept",
+            remedy=f"`kfm runs {dataset_id}` lists others.",
+        )
+    act = Act(at=rfc3339(world.clock.now()), predicate=predicate)
+    world.data.create(act.path, pretty(act))
+    return act
+
+
+def drop(world: World, act: Act) -> None:
+    """Nothing is owed for it any more: it is done, or another took its number."""
+    world.data.remove(act.path)
+
+
+def meant(zone: Zone, dataset_id: str) -> list[Act]:
+    """Every act that was intended and is not over."""
+    found = []
+    for path in zone.names(_folder(dataset_id)):
+        with suppress(FileNotFoundError):  # over, by now
+            found.append(msgspec.json.decode(zone.read(path), type=Act))
+    return found
+
+
+def pinned(zone: Zone, dataset_id: str, head: int) -> set[str]:
+    """Versions that somebody is about to make official."""
+    acts = (act.predicate for act in meant(zone, dataset_id))
+    return {told.version_id for told in acts if told.version_id is not None and told.generation > head}
+
+
+def owed(world: World, dataset_id: str) -> list[Act]:
+    """The acts whose generation is there. One whose number another took is dropped; one whose number is free may still happen."""
+    found = []
+    for act in meant(world.data, dataset_id):
+        made = world.channel(dataset_id).predicate(act.predicate.generation)
+        if made == act.predicate:
+            found.append(act)
+        elif made is not None:
+            drop(world, act)
+    return found
+
+
+def settle(world: World, dataset_id: str) -> list[str]:
+    """What an act leaves to do after ★: the moment it happened, and the jobs that follow from another version. Repeatable."""
+    done = []
+    for act in owed(world, dataset_id):
+        world.store.transaction(lambda tx, act=act: _after(tx, world, act))
+        drop(world, act)
+        done.append(f"{act.predicate.kind} {act.predicate.generation}")
+    return done
+
+
+def _after(tx: Any, world: World, act: Act) -> None:
+    made = act.predicate
+    world.channel(made.dataset_id).head(tx)
+    keep_moment(tx, made.dataset_id, made.generation, act.at)
+    if made.version_id is not None:
+        follow_up(tx, world, made.dataset_id, None)
