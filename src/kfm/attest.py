@@ -6,7 +6,7 @@ import datetime as dt
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,7 +56,7 @@ Heads = Mapping[str, Head]
 class Verifier(Protocol):
     """Whoever can say which key signed something: a key folder, or a root by itself."""
 
-    def verified_by(self, raw: bytes, role: str = "builder") -> tuple[dict[str, Any], TrustedKey]: ...
+    def verified_by(self, raw: bytes, role: str = "builder", *, named: Container[str | None] = ()) -> tuple[dict[str, Any], TrustedKey]: ...
 
 
 # ---- private halves --------------------------------------------------------------------------------------------------
@@ -198,13 +198,13 @@ class KeyFolder:
             self._older = Trust(0, dt.datetime.max.replace(tzinfo=dt.UTC), "", {"root": 1, "builder": 1}, keys)
         return self._older
 
-    def verify(self, raw: bytes, role: str = "builder") -> dict[str, Any]:
+    def verify(self, raw: bytes, role: str = "builder", **excuse: Any) -> dict[str, Any]:
         """The statement inside `raw`, once enough keys with `role` have signed exactly those bytes. An ended root still verifies."""
-        return self._known().verified_by(raw, role)[0]
+        return self._known().verified_by(raw, role, **excuse)[0]
 
-    def verified_by(self, raw: bytes, role: str = "builder") -> tuple[dict[str, Any], TrustedKey]:
-        """`verify`, and who signed."""
-        return self._known().verified_by(raw, role)
+    def verified_by(self, raw: bytes, role: str = "builder", **excuse: Any) -> tuple[dict[str, Any], TrustedKey]:
+        """`verify`, and who signed; `excuse` is what `Trust.verified_by` takes for keys that are out of use."""
+        return self._known().verified_by(raw, role, **excuse)
 
     # ---- signing ---------------------------------------------------------------------------------------------------
     def _load(self) -> PersonKey:
@@ -422,9 +422,12 @@ def _dependency(found: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, "digest": {"sha256": digest.removeprefix("sha256:")}} if isinstance(digest, str) else dict(found)
 
 
-def check_attestation(raw: bytes, keys: Verifier, expected: Mapping[str, str]) -> dict[str, Any]:
-    """The provenance inside `raw`: signed by the builder it names, about exactly the files `expected` (path -> digest)."""
-    document, signer = keys.verified_by(raw, "builder")
+def check_attestation(raw: bytes, keys: Verifier, expected: Mapping[str, str], named: Container[str | None] = ()) -> dict[str, Any]:
+    """The provenance inside `raw`: signed by the builder it names, about exactly the files `expected` (path -> digest).
+
+    `named`: digests that a generation vouches for, whatever became of the key since.
+    """
+    document, signer = keys.verified_by(raw, "builder", named=named)
     try:
         kind, by = document["predicate"]["buildDefinition"]["buildType"], document["predicate"]["runDetails"]["builder"]["id"]
         listed = [(s["name"], "sha256:" + s["digest"]["sha256"]) for s in document["subject"]]

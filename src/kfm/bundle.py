@@ -16,13 +16,13 @@ from kfm.attest import check_attestation, check_witnesses
 from kfm.channel import version_kept_out
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model import ids
-from kfm.model.channel import GenerationPredicate
-from kfm.model.version import is_record
+from kfm.model.channel import GenerationPredicate, RootAt
+from kfm.model.version import ATTESTATION, is_record
 from kfm.raw import parse_checksums
 from kfm.receipts import receipt_path
 from kfm.ref import Ref
 from kfm.runfiles import started_at
-from kfm.trust import Trust, load_root
+from kfm.trust import Head, Trust, led_to, load_root, out_of_step
 from kfm.verify import Verified
 from kfm.world import World
 from kfm.zones.base import check_path
@@ -135,13 +135,21 @@ def bundle(world: World, ref: Ref, witness: Mapping[str, bytes] | None = None) -
             expected="attestation.json in the version",
             remedy=f"Publish it again with `kfm run {ref.dataset_id} --force --reason attest`.",
         )
-    maker = _maker([world.channel(ref.dataset_id).predicate(n) for n in range(1, ref.generation + 1)], ref.version_id)
+    channel = world.channel(ref.dataset_id)
+    maker = _maker([channel.predicate(n) for n in range(1, ref.generation + 1)], ref.version_id)
     if maker is None:
         raise IntegrityError(f"No generation made {ref.version_id} official.", expected="one in the channel", remedy="Run `kfm verify`.")
     members: dict[str, Callable[[], bytes]] = {
         f"root/{n:04}.json": _of(world.root, f"keys/root/{n:04}.json") for n in range(1, trust.version + 1)
     }
-    members |= {f"channel/{n:08}.json": _of(world.data, world.channel(ref.dataset_id).path(n)) for n in range(1, ref.generation + 1)}
+    last = max([ref.generation, *trust.pinned(ref.dataset_id)])  # what leads from it to a pinned head proves what a retired key signed
+    if any(not world.data.exists(channel.path(n)) for n in range(ref.generation + 1, last + 1)):
+        raise IntegrityError(
+            f"The channel of {ref.dataset_id} ends before generation {last}, at which a key was taken out of use.",
+            expected="every generation up to that one",
+            remedy="Restore data/catalog/channels from a backup or a mirror.",
+        )
+    members |= {f"channel/{n:08}.json": _of(world.data, channel.path(n)) for n in range(1, last + 1)}
     members |= {"version/" + path.removeprefix(folder + "/"): _of(world.data, path) for path in world.data.names(folder)}
     if maker.kind == "promote":
         members |= {"receipt.json": _of(world.root, _receipt(world, maker))}
@@ -196,6 +204,7 @@ class BundleReport(Verified):
     about: About | None = None
     root: str = ""
     expired: bool = False
+    trust: Trust | None = None
 
     def failed(self, where: str, error: KfmError) -> None:
         self.wrong(where, error.happened, 3 if error.exit_code == 3 else 6)
@@ -211,12 +220,13 @@ def verify_bundle(data: Any, now: dt.datetime, witness: Mapping[str, bytes] | No
     if trust is None or about is None:
         return report
     chain = _channel(members, about, trust, report)
-    maker, current = _maker(list(chain.values()), about.version_id), chain.get(about.generation)
+    maker = _maker([g for n, g in chain.items() if n <= about.generation], about.version_id)
+    current = chain.get(about.generation)
     if current is None or maker is None or current.version_id != about.version_id:
         report.wrong("channel", f"generation {about.generation} does not make {about.version_id} official")
         return report
-    _receipt_and_prov(members, maker, report)
-    _version(members, current, trust, report)
+    named = _receipt_and_prov(members, maker, report)
+    _version(members, current, trust, named, report)
     digests = {(about.dataset_id, n): _digest(members[f"channel/{n:08}.json"]) for n in chain}
     inside = {name.removeprefix("witness/"): bytes(raw) for name, raw in members.items() if name.startswith("witness/")}
     for files in (inside, _about_channel(witness, about.dataset_id, about.generation)):
@@ -244,17 +254,25 @@ def _root(members: Mapping[str, memoryview], report: BundleReport, now: dt.datet
     except KfmError as error:
         report.failed(error.happened.split()[0] if error.happened.startswith("root/") else "root", error)
         return None
-    report.root, report.expired = trust.fingerprint, trust.expired(now)
+    report.root, report.expired, report.trust = trust.fingerprint, trust.expired(now), trust
     return trust
 
 
 def _channel(members: Mapping[str, memoryview], about: About, trust: Trust, report: BundleReport) -> dict[int, GenerationPredicate]:
-    """Every generation from the first to the one the bundle is about: signed, numbered, each continuing the one before."""
+    """Every generation from the first to the one the bundle is about, or to a pinned head: signed, numbered, each continuing the one before."""
     names, prev, found = [n for n in members if n.startswith("channel/")], None, {}
+    before: RootAt | None = None
+    pasts: dict[str, set[str]] = {}
+
+    def past(head: Head) -> set[str]:
+        if head.digest not in pasts:
+            pasts[head.digest] = led_to(head, lambda n: bytes(members[name]) if (name := f"channel/{n:08}.json") in members else None)
+        return pasts[head.digest]
+
     for number, name in enumerate(names, 1):
         raw = bytes(members[name])
         try:
-            predicate = msgspec.convert(trust.verified_by(raw)[0]["predicate"], GenerationPredicate)
+            predicate = msgspec.convert(trust.verified_by(raw, past=past)[0]["predicate"], GenerationPredicate)
         except KfmError as error:
             report.failed(name, error)
             break
@@ -269,27 +287,39 @@ def _channel(members: Mapping[str, memoryview], about: About, trust: Trust, repo
         ):
             report.wrong(name, "it does not continue the generation before it")
             break
-        prev, found[number] = ids.digest(raw), predicate
-    if len(names) != about.generation:
-        report.wrong("channel", f"it has {len(names)} generations of {about.generation}")
+        why = out_of_step(trust, predicate.root, before)
+        if why is not None:
+            report.wrong(name, why)
+            break
+        prev, before, found[number] = ids.digest(raw), predicate.root, predicate
+    wanted = max([about.generation, *trust.pinned(about.dataset_id)])
+    if len(names) != wanted:
+        report.wrong("channel", f"it has {len(names)} generations of {wanted}")
+    early = sum(p.root is None for p in found.values())
+    if early:
+        report.notes.append(f"{early} generations were made before root versions were recorded")
     return found
 
 
-def _receipt_and_prov(members: Mapping[str, memoryview], maker: GenerationPredicate, report: BundleReport) -> None:
-    """The receipt is the one the generation names, the lineage the one the receipt names."""
+def _receipt_and_prov(members: Mapping[str, memoryview], maker: GenerationPredicate, report: BundleReport) -> dict[str, str]:
+    """The receipt is the one the generation names, the lineage the one the receipt names. Returns what it vouches for: name -> digest."""
     if maker.kind == "withdraw":  # nothing signed speaks of either
         for name in {"receipt.json", "prov.json"} & set(members):
             report.wrong(name, "it does not belong to a version that a withdrawal left")
-        return
+        return {}
     if "receipt.json" not in members or _digest(members["receipt.json"]) != maker.receipts_digest:
         report.wrong("receipt.json", "it is missing, or not the receipt the generation was signed with")
-        return
+        return {}
     prov = _digest(members["prov.json"]) if "prov.json" in members else None
-    if msgspec.json.decode(members["receipt.json"])["provenance"]["files"].get("prov.json") != prov:
+    named: dict[str, str] = msgspec.json.decode(members["receipt.json"])["provenance"]["files"]
+    if named.get("prov.json") != prov:
         report.wrong("prov.json", "it is missing" if prov is None else "it is not the lineage that the receipt sealed")
+    return named
 
 
-def _version(members: Mapping[str, memoryview], current: GenerationPredicate, trust: Trust, report: BundleReport) -> None:
+def _version(
+    members: Mapping[str, memoryview], current: GenerationPredicate, trust: Trust, named: Mapping[str, str], report: BundleReport
+) -> None:
     """Files against checksums.sha256, both against the attestation, all against the digest the generation signed."""
     files = {name.removeprefix("version/"): _digest(raw) for name, raw in members.items() if name.startswith("version/")}
     try:
@@ -312,9 +342,12 @@ def _version(members: Mapping[str, memoryview], current: GenerationPredicate, tr
     if attestation is None:
         report.wrong("version/attestation.json", "it is missing", 3)
         return
+    if named.get(ATTESTATION, _digest(attestation)) != _digest(attestation):
+        report.wrong("version/attestation.json", "it is not the attestation that the receipt sealed")
+        return
     try:
-        expected = {path: digest for path, digest in listed.items() if path != "attestation.json"}
-        document = check_attestation(bytes(attestation), trust, expected)
+        expected = {path: digest for path, digest in listed.items() if path != ATTESTATION}
+        document = check_attestation(bytes(attestation), trust, expected, {named.get(ATTESTATION)})
         asked = document["predicate"]["buildDefinition"]["externalParameters"]
         full = ids.version_digest(artifacts, str(asked["transform_hash"]), str(asked["updater_version"]))
     except KfmError as error:

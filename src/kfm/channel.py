@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kfm.attest import KeyFolder, statement, unwrap
 from kfm.errors import IntegrityError
@@ -12,6 +13,8 @@ from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.staged import Part, Pins, is_assembly, pins_path
+from kfm.roots import check_root
+from kfm.trust import Head, led_to, out_of_step
 from kfm.zones.base import Zone
 
 __all__ = [
@@ -49,6 +52,7 @@ class Channel:
 
     def __init__(self, zone: Zone, keys: KeyFolder, dataset_id: str) -> None:
         self._zone, self._keys, self.dataset_id = zone, keys, dataset_id
+        self._pasts: dict[str, set[str]] = {}  # digest of a pinned head -> the digests of what leads to it
 
     def path(self, generation: int) -> str:
         return f"catalog/channels/{self.dataset_id}/{generation:08}.json"
@@ -57,7 +61,13 @@ class Channel:
         """The signed content of one generation, verified; None when it does not exist."""
         if not self._zone.exists(self.path(generation)):
             return None
-        return self._decode(self._keys.verify(self._zone.read(self.path(generation))), generation)
+        return self._decode(self._keys.verify(self._zone.read(self.path(generation)), past=self._past), generation)
+
+    def _past(self, head: Head) -> set[str]:
+        """What leads to a head that was pinned when a key was taken out of use, read once for this channel."""
+        if head.digest not in self._pasts:
+            self._pasts[head.digest] = led_to(head, lambda n: self._zone.read(self.path(n)) if self._zone.exists(self.path(n)) else None)
+        return self._pasts[head.digest]
 
     def _decode(self, document: dict[str, Any], generation: int) -> GenerationPredicate:
         found = msgspec.convert(document["predicate"], GenerationPredicate)
@@ -66,13 +76,19 @@ class Channel:
         return found
 
     def append(self, predicate: GenerationPredicate) -> bool:
-        """★ Create the generation exclusively; False when its number is taken."""
-        name = f"kfm://dataset/{self.dataset_id}"
+        """★ Create the generation exclusively; False when its number is taken. It names the root it is made under."""
+        trust, name = self._keys.trust(), f"kfm://dataset/{self.dataset_id}"
+        before = self.unverified(predicate.generation - 1) if predicate.generation > 1 else None
+        predicate = replace(predicate, root=trust.at if trust is not None else None)
+        why = out_of_step(trust, predicate.root, before.root if before is not None else None)
+        if why is not None:
+            raise _wrong(self.path(predicate.generation), why)
         signed = self._keys.sign(statement("generation", name, predicate.version_digest or "0" * 64, msgspec.to_builtins(predicate)))
         return self._zone.create(self.path(predicate.generation), signed)
 
     def head(self, tx: Any) -> Generation:
         """The newest generation. Call it inside the transaction that uses it, after its look for open intents."""
+        check_root(tx, self._keys)
         last: Generation = tx.index.last_generation(self.dataset_id) or EMPTY(self.dataset_id)
         if last.generation:
             raw = self._read(last.generation)
@@ -92,9 +108,12 @@ class Channel:
         """Verify the next file and derive what it points at and what it keeps out."""
         number = before.generation + 1
         raw = self._read(number)
-        found = self._decode(self._keys.verify(raw), number)
+        found = self._decode(self._keys.verify(raw, past=self._past), number)
         if found.prev != (before.file_digest or None):
             raise _wrong(self.path(number), "it does not continue the generation before it")
+        why = out_of_step(self._keys.trust(), found.root, self.unverified(number - 1).root if number > 1 else None)
+        if why is not None:
+            raise _wrong(self.path(number), why)
         run = tx.runs.get(found.run_id) if found.run_id else None
         contents, held, suppressed = dict(before.contents), dict(before.held), dict(before.suppressed)
         if found.kind == "promote" and run is None:

@@ -16,6 +16,7 @@ from kfm.projection import stale_records, tick
 from kfm.raw import render_raw
 from kfm.receipts import pretty
 from kfm.reindex import assembled, ledger_row, void_all
+from kfm.roots import rolled_back, root_problem
 from kfm.runfiles import pack_noops
 from kfm.store.base import Served
 from kfm.verify import Verified, verify_dataset
@@ -40,6 +41,8 @@ def examine(world: World, dataset_ids: Sequence[str], *, fix: bool) -> list[dict
     """Every finding; with `fix`, those that could be mended are marked so."""
     found = _Findings()
     _store(world, found)
+    if _older_root(world, found):  # no signature can be judged by it
+        return found.rows
     _ledger(world, found, fix)
     for dataset_id in dataset_ids:
         _dataset(world, dataset_id, found, fix)
@@ -55,6 +58,16 @@ def _store(world: World, found: _Findings) -> None:
     if isinstance(world.store, Served):
         for code, what, remedy in world.store.examine_server():
             found.add(code, "the PostgreSQL server", what, remedy)
+
+
+def _older_root(world: World, found: _Findings) -> bool:
+    try:
+        why = world.store.read(lambda tx: root_problem(tx, world.keys))
+    except KfmError:
+        return False  # a root that cannot be read is found with the keys
+    if why is not None:
+        found.add("root.damaged", "keys/root", why, rolled_back(why).remedy)
+    return why is not None
 
 
 def _ledger(world: World, found: _Findings, fix: bool) -> None:

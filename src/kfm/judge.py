@@ -202,8 +202,11 @@ def attested(world: World, read: Read, listed: Mapping[str, str]) -> tuple[list[
     found: list[Reason] = []
     signer = ""
     try:
-        signer = world.keys.verified_by(read(ATTESTATION))[1].keyid
-        check_attestation(read(ATTESTATION), world.keys, {p: d for p, d in listed.items() if p != ATTESTATION})
+        # What this workspace proposed it vouches for itself, also when its key was rotated since; a revoked key is refused.
+        raw = read(ATTESTATION)
+        _, key = world.keys.verified_by(raw, named={listed.get(ATTESTATION)})
+        signer, own = key.keyid, {listed.get(ATTESTATION)} if key.state == "retired" else ()
+        check_attestation(raw, world.keys, {p: d for p, d in listed.items() if p != ATTESTATION}, own)
     except FileNotFoundError:
         found.append(reason("attestation.missing", "The version is not signed.", "Run the dataset again with --force --reason."))
     except Denied as error:

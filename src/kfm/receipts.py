@@ -14,6 +14,7 @@ from kfm.model import ids
 from kfm.model.receipt import Receipt, RunManifest, RunRecord, ValidationReport
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
+from kfm.model.version import ATTESTATION
 from kfm.store.base import LedgerRow, WalRecord
 from kfm.wal import fold
 from kfm.world import World
@@ -21,7 +22,7 @@ from kfm.world import World
 __all__ = ["JOB_TYPE", "finish", "pack_receipts", "read_receipt", "receipt_path", "run_files", "run_folder", "seal"]
 
 JOB_TYPE = "ingest.pull_source"
-_PUBLIC = ("prov.json",)  # of the files a receipt names, those that lie on the public side
+_PUBLIC = ("prov.json", ATTESTATION)  # of the files a receipt names, those that lie on the public side
 _STATUS = {"COMMITTED": "succeeded", "PROPOSED": "succeeded", "STAGED": "succeeded", "NOOP": "skipped", "SUPERSEDED": "skipped"}
 
 
@@ -305,6 +306,9 @@ def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
     prov = f"work/{row.dataset_id}/proposals/{row.run_id}/prov.json"
     if world.data.exists(prov):
         digests["prov.json"] = ids.digest(world.data.read(prov))
+    signed = f"processed/{row.dataset_id}/{row.version_id}/{ATTESTATION}"
+    if row.intent is not None and world.data.exists(signed):  # so that the generation vouches for it, whatever becomes of the key later
+        digests[ATTESTATION] = ids.digest(world.data.read(signed))
     finished = row.ended_at or rfc3339(world.clock.now())
     path = _payload(records, "plan").get("receipt_path") or receipt_path(row.run_id, row.timestamp)
     receipt = msgspec.convert(_receipt(world, row, records, digests, finished), Receipt)

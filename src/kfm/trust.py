@@ -3,8 +3,8 @@
 import base64
 import datetime as dt
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,17 +13,19 @@ import msgspec
 from kfm import canonical
 from kfm.errors import Denied, IntegrityError
 from kfm.model import ids
+from kfm.model.channel import RootAt
 
 __all__ = [
-    "PAYLOAD_TYPE", "RETIRED", "ROLES", "Envelope", "Head", "Revocation", "Root", "RootKey", "Signature", "Trust", "TrustedKey",
-    "UnknownSigner", "acceptable", "broken", "ed25519_verify", "keyid_of", "load_root", "pae", "statement", "strict_b64", "unwrap",
+    "PAYLOAD_TYPE", "RETIRED", "ROLES", "Envelope", "Head", "Past", "Revocation", "Root", "RootKey", "Signature", "Trust", "TrustedKey",
+    "UnknownSigner", "acceptable", "broken", "ed25519_verify", "keyid_of", "led_to", "load_root", "out_of_step", "pae", "statement",
+    "strict_b64", "unwrap",
 ]  # fmt: skip
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 _GENERATION, _ROOT = "kfm://predicate/generation/v1", "kfm://predicate/root/v1"
 ROLES = ("root", "builder", "approver", "witness")
-RETIRED = "retired-builder"  # signs no new generation; what it signed up to its pinned heads stays good
+RETIRED = "retired-builder"  # signs no new generation; what leads to its pinned heads stays good
 
 _P, _ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
 _EIGHT = 2707385501144840649318225287225658788936804267575313519463743609750303402022  # y of a point of order 8
@@ -191,16 +193,32 @@ class TrustedKey:
     def signed_as(self, role: str) -> bool:
         return role in self.roles or (role == "builder" and RETIRED in self.roles)
 
-    def excused(self, raw: bytes, document: Mapping[str, Any]) -> bool:
-        """Whether `raw` was there before this key was taken out of use."""
+    def excused(self, raw: bytes, document: Mapping[str, Any], past: "Past", named: Container[str | None]) -> bool:
+        """Whether `raw` was there before this key was taken out of use: a number is no proof of that, only its digest is."""
         if self.revoked is None:
             return True
+        digest = ids.digest(raw)
         if document.get("predicateType") != _GENERATION:
-            return RETIRED in self.roles or any(ids.digest(raw) in head.attested for head in self.revoked.heads.values())
-        head, number = self.revoked.heads.get(str(document["predicate"].get("dataset_id"))), document["predicate"].get("generation")
-        if head is None or not isinstance(number, int):
-            return False
-        return number < head.generation or (number == head.generation and ids.digest(raw) == head.digest)
+            return digest in named or any(digest in head.attested for head in self.revoked.heads.values())
+        head = self.revoked.heads.get(str(document["predicate"].get("dataset_id")))
+        return head is not None and (digest == head.digest or digest in past(head))
+
+
+Past = Callable[[Head], Container[str]]  # the digests of the generations that lead to a pinned head
+
+
+def _nothing_leads(head: Head) -> Container[str]:
+    return ()
+
+
+def led_to(head: Head, read: Callable[[int], bytes | None]) -> set[str]:
+    """The digests of a pinned head and of what lies before it, each named by the one after; from a gap or another file on, none."""
+    found: set[str] = set()
+    number, wanted = head.generation, head.digest
+    while number > 0 and (raw := read(number)) is not None and ids.digest(raw) == wanted:
+        found.add(wanted)
+        number, wanted = number - 1, unwrap(raw)["predicate"].get("prev")
+    return found
 
 
 @dataclass(frozen=True)
@@ -213,17 +231,32 @@ class Trust:
     threshold: Mapping[str, int]
     keys: Mapping[str, TrustedKey]
     document: Root | None = None  # None: an older folder, which has public keys and no root
+    digests: Mapping[int, str] = field(default_factory=dict)  # of every version's file
+
+    @property
+    def at(self) -> RootAt | None:
+        """What is made under this root names it so; None in an older folder."""
+        return RootAt(fingerprint=self.fingerprint, version=self.version, digest=self.digests[self.version]) if self.digests else None
 
     def expired(self, now: dt.datetime) -> bool:
         return now >= self.expires
+
+    def pinned(self, dataset_id: str) -> list[int]:
+        """The generations of a dataset at which keys of builders were taken out of use."""
+        gone = [k.revoked for k in self.keys.values() if k.revoked is not None and k.signed_as("builder")]
+        return [r.heads[dataset_id].generation for r in gone if dataset_id in r.heads]
 
     def holders(self, role: str) -> list[TrustedKey]:
         """Keys that may sign as `role` now."""
         return [k for k in self.keys.values() if role in k.roles and k.revoked is None]
 
-    def verified_by(self, raw: bytes, role: str = "builder") -> tuple[dict[str, Any], TrustedKey]:
+    def verified_by(
+        self, raw: bytes, role: str = "builder", past: Past = _nothing_leads, named: Container[str | None] = ()
+    ) -> tuple[dict[str, Any], TrustedKey]:
         """The statement inside `raw` and its first signer, once enough keys with `role` have signed exactly those bytes.
 
+        A key that was taken out of use counts for what was there before: a generation that `past` says leads to the head pinned then, and
+        whatever else has a digest that was listed then or is in `named`, i.e. that a generation which verifies vouches for.
         Raises `IntegrityError` for damage and unknown signers, `Denied` for what is unsigned, revoked or signed by too few.
         """
         envelope, body = _opened(raw)
@@ -236,7 +269,7 @@ class Trust:
             raise broken("its signature does not fit its bytes") if known else broken("no key of this workspace signed it", UnknownSigner)
         document = _statement(body)
         holders = [key for key in good.values() if key.signed_as(role)]
-        counted = [key for key in holders if key.excused(raw, document)]
+        counted = [key for key in holders if key.excused(raw, document, past, named)]
         if counted and len(counted) >= self.threshold.get(role, 1):
             return document, counted[0]
         raise _too_few(role, list(good.values()), holders, counted, self.threshold.get(role, 1))
@@ -251,7 +284,7 @@ def _too_few(role: str, good: list[TrustedKey], holders: list[TrustedKey], count
     if gone is not None and gone.revoked is not None:
         return _refused(
             f"The key {gone.keyid[:8]}… of {gone.name} is {gone.state}: {gone.revoked.reason}.",
-            "a key in use, or a generation from before",
+            "a key in use, or what was there before and leads to the generation it was pinned at",
             "Sign it with a key in use: `kfm keys list` shows them, `kfm keys rotate` makes a new one.",
         )
     if not holders:
@@ -304,7 +337,27 @@ def load_root(files: Mapping[int, bytes]) -> Trust:
         except IntegrityError as error:
             raise error if error.happened.startswith("root/") else _bad_root(number, error.happened.rstrip(".")) from error
     assert trust is not None
-    return trust
+    return replace(trust, digests={number: ids.digest(raw) for number, raw in files.items()})
+
+
+def out_of_step(trust: Trust | None, named: RootAt | None, before: RootAt | None) -> str | None:
+    """Why what was made under the root `named` cannot follow what was made under `before`, as `trust` sees it; None: it can.
+
+    Roots only go forward. What names none was made before they were recorded, so nothing that names one comes before it.
+    """
+    if named is None:
+        return None if before is None else "it names no root version, and what is before it does"
+    if trust is None:
+        return f"root version {named.version}, which it was made under, is not here"
+    own = trust.fingerprint
+    if before is not None and named.fingerprint == before.fingerprint and named.version < before.version:
+        return f"it was made under root version {named.version}, and what is before it under version {before.version}"
+    if before is not None and before.fingerprint == own != named.fingerprint:
+        return "it was made under another root than what is before it"
+    if named.fingerprint == own and trust.digests.get(named.version) != named.digest:
+        what = "is not here" if named.version > trust.version else "is another one here"
+        return f"root version {named.version}, which it was made under, {what}"
+    return None
 
 
 def _next_root(before: Trust | None, number: int, raw: bytes, fingerprint: str) -> Trust:

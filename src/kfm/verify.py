@@ -16,6 +16,8 @@ from kfm.raw import parse_checksums
 from kfm.receipts import receipt_path
 from kfm.records import read_facts
 from kfm.release import suppress_rules
+from kfm.roots import root_problem
+from kfm.trust import out_of_step
 from kfm.wal import check_chain
 from kfm.world import World
 from kfm.zones.base import Zone, hash_file
@@ -32,6 +34,7 @@ class Verified:
     generations: int = 0
     problems: list[dict[str, str]] = field(default_factory=list)
     exit_code: int = 0  # 6: damaged; 3: only missing, expired or revoked
+    notes: list[str] = field(default_factory=list)  # not wrong, but worth saying
 
     def wrong(self, where: str, what: str, code: int = 6) -> None:
         self.problems.append({"where": where, "what": what})
@@ -80,7 +83,7 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
     """The whole channel, every version it points at (or one), every receipt it names, every capture."""
     from kfm.retention import removed_versions  # missing, and rightly so
 
-    versions = _verify_channel(world, dataset_id, found)
+    versions, named = _verify_channel(world, dataset_id, found)
     for version_id in sorted({v for v in versions if only is None or v == only} - removed_versions(world.data, dataset_id)):
         folder = world.data.local(f"processed/{dataset_id}/{version_id}")
         found.versions += 1
@@ -88,7 +91,7 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
             found.wrong(f"processed/{dataset_id}/{version_id}", "the version is missing")
             continue
         verify_folder(folder, found, f"processed/{dataset_id}/{version_id}")
-        _verify_version_digest(world, dataset_id, version_id, versions[version_id], found)
+        _verify_version_digest(world, dataset_id, version_id, versions[version_id], found, named.get(version_id))
     if only is None:
         _verify_work(world, dataset_id, found)
     captures = world.data.local(f"raw/{dataset_id}/captures")
@@ -107,8 +110,13 @@ def verify_receipts(world: World, found: Verified) -> None:
             found.wrong(path, "the receipt is missing")
 
 
-def _verify_channel(world: World, dataset_id: str, found: Verified) -> dict[str, GenerationPredicate]:
+def _verify_channel(world: World, dataset_id: str, found: Verified) -> tuple[dict[str, GenerationPredicate], dict[str, str]]:
+    """Every generation and what it names. Returns the versions, and of each the attestation that its last receipt vouches for."""
     channel, prev, number = world.channel(dataset_id), None, 1
+    trust, before, early, named = world.keys.trust(), None, 0, dict[str, str]()
+    why = world.store.read(lambda tx: root_problem(tx, world.keys))
+    if why is not None and not any(p["where"] == "keys/root" for p in found.problems):
+        found.wrong("keys/root", why)
     versions: dict[str, GenerationPredicate] = {}
     sealed: list[GenerationPredicate] = []
     while world.data.exists(channel.path(number)):
@@ -121,6 +129,11 @@ def _verify_channel(world: World, dataset_id: str, found: Verified) -> dict[str,
         if predicate is None or predicate.prev != prev:
             found.wrong(channel.path(number), "it does not continue the generation before it")
             break
+        why = out_of_step(trust, predicate.root, before)
+        if why is not None:
+            found.wrong(channel.path(number), why)
+            break
+        before, early = predicate.root, early + (predicate.root is None)
         prev = ids.digest(world.data.read(channel.path(number)))
         if any(rule.get("erased") for rule in predicate.suppress):
             versions, sealed = {}, []  # their bytes were destroyed, and the generation says by whose authority
@@ -131,17 +144,19 @@ def _verify_channel(world: World, dataset_id: str, found: Verified) -> dict[str,
             versions.setdefault(predicate.version_id, predicate)
         number += 1
     for predicate in sealed:
-        _verify_receipt(world, dataset_id, predicate, found)
+        _verify_receipt(world, dataset_id, predicate, found, named)
     known = world.store.read(lambda tx: tx.index.last_generation(dataset_id))
     if known is not None and number <= known.generation and not found.problems:
         found.wrong(channel.path(number), "it is missing, and the store knows it")
     files = list(world.data.names(f"catalog/channels/{dataset_id}"))
     if len(files) != number - 1 and not any(p["where"].startswith("catalog/channels") for p in found.problems):
         found.wrong(f"catalog/channels/{dataset_id}", "a generation is missing in the middle")
-    return versions
+    if early:
+        found.notes.append(f"{early} generations of {dataset_id} were made before root versions were recorded")
+    return versions, named
 
 
-def _verify_receipt(world: World, dataset_id: str, predicate: GenerationPredicate, found: Verified) -> None:
+def _verify_receipt(world: World, dataset_id: str, predicate: GenerationPredicate, found: Verified, named: dict[str, str]) -> None:
     record = f"work/{dataset_id}/runs/{predicate.run_id}/run_record.json"
     if not world.data.exists(record):
         found.wrong(record, "the record of the run that made this generation is missing", 3)
@@ -167,6 +182,9 @@ def _verify_receipt(world: World, dataset_id: str, predicate: GenerationPredicat
         where = f"work/{dataset_id}/runs/{predicate.run_id}/{name}"
         if name == "prov.json":
             where = f"catalog/prov/{dataset_id}/run_{predicate.run_id}.json"
+        if name == ATTESTATION:
+            named[str(predicate.version_id)] = digest  # compared where the version is looked at
+            continue
         stored = world.data.stat(where)
         if stored is None:
             found.wrong(where, "the receipt names it, and it is missing", 3)
@@ -222,7 +240,9 @@ def _verify_work(world: World, dataset_id: str, found: Verified) -> None:
                 break
 
 
-def _verify_version_digest(world: World, dataset_id: str, version_id: str, predicate: GenerationPredicate, found: Verified) -> None:
+def _verify_version_digest(
+    world: World, dataset_id: str, version_id: str, predicate: GenerationPredicate, found: Verified, named: str | None
+) -> None:
     """The folder's artifacts hash to the digest the generation signed, and its attestation speaks of exactly these files."""
     folder = f"processed/{dataset_id}/{version_id}"
     if not world.data.exists(f"{folder}/checksums.sha256"):
@@ -234,7 +254,10 @@ def _verify_version_digest(world: World, dataset_id: str, version_id: str, predi
         full = ids.version_digest(data, facts["transform_hash"], facts["updater_version"])
         if full != predicate.version_digest or ids.version_id(full) != version_id:
             found.wrong(folder, "its contents are not those the generation was signed for")
-        check_attestation(world.data.read(f"{folder}/{ATTESTATION}"), world.keys, {p: d for p, d in listed.items() if p != ATTESTATION})
+        if named is not None and listed.get(ATTESTATION) != named:
+            found.wrong(f"{folder}/{ATTESTATION}", "it is not the attestation that the receipt sealed")
+        attested = {p: d for p, d in listed.items() if p != ATTESTATION}
+        check_attestation(world.data.read(f"{folder}/{ATTESTATION}"), world.keys, attested, {named})
     except FileNotFoundError as error:
         found.wrong(f"{folder}/{Path(str(error.filename)).name}", "a record of the version is missing", 3)
     except (KeyError, TypeError, KfmError) as error:

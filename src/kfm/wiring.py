@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from kfm.attest import KeyFolder
 from kfm.clock import Clock, SystemClock
 from kfm.commitments import Vaults
@@ -19,11 +21,13 @@ from kfm.errors import IntegrityError, KfmError, MissingExtra
 from kfm.gates.base import Gate
 from kfm.heartbeat import Heartbeat
 from kfm.model import ids
+from kfm.model.channel import RootAt
 from kfm.model.dataset import Source
 from kfm.policy.base import Decision, Evaluator, sources_of
 from kfm.publisher.base import Publisher
 from kfm.publisher.local import LocalPublisher
 from kfm.publisher.noop import NoopPublisher
+from kfm.roots import keep_root, known_root, rolled_back, unlike
 from kfm.store.base import Store
 from kfm.store.sqlite import SqliteStore, carry_over, copy_files, standing_still
 from kfm.upstreams import Routed, replayed
@@ -368,11 +372,15 @@ def _reindex(workspace: Workspace, damaged: list[str]) -> dict[str, Any]:
     try:
         world = _bare_world(workspace, data, root, clock)
         names = datasets_with_evidence(world)
+        seen = _old_root(target)
+        _same_root(world, seen)
         epoch = 1 + max(known_epoch(world, names), _old_epoch(target))
         void_all(world, names, epoch)
         building.parent.mkdir(parents=True, exist_ok=True)
         store = SqliteStore(building, clock)
         world.store = store
+        if seen is not None:
+            store.transaction(lambda tx: keep_root(tx, seen))
         counts = rebuild(world, names, epoch, damaged)
         off = recall_switches(store, workspace.ledger, damaged)
         store.settle()
@@ -402,6 +410,8 @@ def _reindex_server(workspace: Workspace, url: str, damaged: list[str]) -> dict[
             with suppress(KfmError):  # what is damaged cannot always be kept
                 store.copy_to(workspace.ledger / "quarantine" / f"store-{ids.new_run_id()}" / "idempotency.sqlite")
             world = _bare_world(workspace, data, root, clock)
+            seen = store.read(known_root)
+            _same_root(world, seen)
             with store.rebuilding() as inside:
                 names = datasets_with_evidence(world)
                 epoch = 1 + max(known_epoch(world, names), store.epoch)
@@ -409,6 +419,8 @@ def _reindex_server(workspace: Workspace, url: str, damaged: list[str]) -> dict[
                 carried = inside.clear()
                 off = 0 if carried else recall_switches(inside, workspace.ledger, damaged)
                 world.store = inside
+                if seen is not None:
+                    inside.transaction(lambda tx: keep_root(tx, seen))
                 counts = rebuild(world, names, epoch, damaged)
                 inside.transaction(follow_ledger)
                 return {"datasets": len(names), **counts, "epoch": epoch, "coordination": told(carried, off)}
@@ -426,21 +438,39 @@ def _bare_world(workspace: Workspace, data: LocalZone, root: LocalZone, clock: C
     )  # fmt: skip
 
 
+def _same_root(world: World, seen: RootAt | None) -> None:
+    """Before anything is signed: the old store may know a newer root than the one that is here."""
+    why = unlike(seen, world.keys)
+    if why is not None:
+        raise rolled_back(why)
+
+
+def _old_root(path: Path) -> RootAt | None:
+    """The newest root that a store which can still be read has seen."""
+    with suppress(msgspec.DecodeError, OSError):
+        told = _old_meta(path, "root")
+        return msgspec.json.decode(told, type=RootAt) if told else None
+    return None
+
+
 def _old_epoch(path: Path) -> int:
     """The epoch of a store that can still be read, else 0."""
+    told = _old_meta(path, "epoch")
+    return 0 if told is None else int(told) if told.isdecimal() else 1 if not told else 0
+
+
+def _old_meta(path: Path, key: str) -> str | None:
+    """What a store says of itself, "" when it does not; None when it cannot be read."""
     import sqlite3
 
     if not path.is_file():
-        return 0
+        return None
     try:
-        db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        try:
-            row = db.execute("select value from meta where key = 'epoch'").fetchone()
-            return int(row[0]) if row else 1
-        finally:
-            db.close()
-    except (sqlite3.Error, ValueError):
-        return 0
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+            row = db.execute("select value from meta where key = ?", (key,)).fetchone()
+            return str(row[0]) if row else ""
+    except sqlite3.Error:
+        return None
 
 
 def _set_aside(path: Path, folder: Path) -> None:

@@ -130,6 +130,44 @@ def test_the_verdict_depends_on_whose_root_it_is(publisher: Publisher, verify: V
     assert verify(other.bundle(other.promote(b"x")), "--json").json["verdict"] == "consistent, signer unknown"
 
 
+def test_a_root_older_than_the_one_that_was_seen_is_refused(publisher: Publisher, verify: Verify, tmp_path: Path) -> None:
+    """Whoever has a revoked key hands out a bundle whose root ends before the revocation."""
+    first = publisher.bundle(publisher.refs[1])
+    thief, root = publisher.keys.person(next((publisher.folder / "keys").glob("*.key"))), fingerprint(publisher)
+    publisher.keys.rotate()
+    publisher.keys.revoke(thief.keyid, "stolen", {})
+    newest = publisher.bundle(publisher.refs[1])
+    digest = publisher.keys.require_trust().digests[3]
+    document = unwrap(members_of(first)["channel/00000002.json"])
+    document["predicate"]["reason"] = "invented"
+    forged = repacked(first, **{"channel/00000002.json": thief.sign(document)})
+    assert verify(forged, "--root", root, "--json").json["verdict"] == "verified", (
+        "nothing inside says otherwise: only who has seen more knows"
+    )
+    assert verify(forged, "--root", digest, "--json").json["verdict"] == "foreign root", "the publisher told the digest of version 3"
+    assert verify(newest, "--root", digest, "--json").json["verdict"] == "verified"
+    for pinned in ((), ("--pin",)):  # a version that was seen under --root is remembered like a pinned one
+        assert verify(newest, "--root", root, *pinned).code == 0
+        for args in ((), ("--root", root), ("--pin",)):
+            for raw in (forged, first):
+                said = verify(raw, *args, "--json")
+                assert (said.code, said.json["verdict"], said.json["problems"][0]["where"]) == (6, "older root", "root"), args
+    assert verify(newest, "--json").json["verdict"] == "verified"
+    file = tmp_path / "home/.config/kfm/roots.json"
+    kept = json.loads(file.read_text())["roots"][root]
+    assert (kept["version"], kept["digest"]) == (3, digest)
+    other = KeyFolder(publisher.folder / "keys")
+    (publisher.folder / "keys/root/0003.json").unlink()
+    other.renew()
+    other.renew()
+    said = verify(publisher.bundle(publisher.refs[1]), "--json")
+    assert (said.code, said.json["verdict"]) == (6, "older root") and "not the one" in said.json["problems"][0]["what"], "another version 3"
+    file.write_text(json.dumps({"roots": {root: {"since": "2026-01-01"}}}))  # as an older kfm pinned it
+    assert verify(newest, "--json").json["verdict"] == "verified"
+    assert json.loads(file.read_text())["roots"][root] == {"since": "2026-01-01", "version": 3, "digest": digest}
+    assert verify(first).code == 6
+
+
 def test_a_bundle_is_the_same_bytes_every_time_and_a_plain_zip(publisher: Publisher, tmp_path: Path) -> None:
     raw = publisher.bundle(publisher.refs[0])
     assert raw == publisher.bundle(publisher.refs[0])
@@ -284,6 +322,88 @@ def test_an_attestation_that_a_revoked_key_signs_later_is_refused(publisher: Pub
     report = verify_bundle(repacked(raw, **change), NOW)
     assert (report.exit_code, report.problems[0]["where"]) == (3, "version/attestation.json")
     assert "revoked: stolen" in report.problems[0]["what"] and not verify_bundle(raw, NOW).problems
+
+
+def members_of(raw: bytes) -> dict[str, bytes]:
+    return {name: raw[start : start + size] for name, (start, size) in spans(raw).items()}
+
+
+@pytest.mark.parametrize("change", ["rotated", "revoked"])
+def test_an_old_key_invents_nothing_below_the_generation_it_was_pinned_at(publisher: Publisher, tmp_path: Path, change: str) -> None:
+    """Whoever has the key signs another generation 1: with data of its own, or with a receipt and lineage around the true data."""
+    thief = publisher.keys.person(next((publisher.folder / "keys").glob("*.key")))
+    publisher.keys.rotate()
+    if change == "revoked":
+        publisher.keys.revoke(thief.keyid, "stolen", {})
+    true = publisher.bundle(publisher.refs[0])
+    assert not verify_bundle(true, NOW).problems
+    members = members_of(true)
+    assert sorted(n for n in members if n.startswith("channel/")) == [f"channel/0000000{n}.json" for n in (1, 2)], "up to the pinned head"
+
+    prov = b'{"entity": {"invented": {}}}'
+    receipt = canonical.dumps({"run_id": "invented", "provenance": {"files": {"prov.json": ids.digest(prov)}}})
+    document = unwrap(members["channel/00000001.json"])
+    document["predicate"]["receipts_digest"] = ids.digest(receipt)
+    around = {"channel/00000001.json": thief.sign(document), "receipt.json": receipt, "prov.json": prov}
+
+    artifacts = {"trees.parquet": ids.digest(b"invented")}
+    full = ids.version_digest(artifacts, "t1", "1.0.0")
+    asked = {"transform_hash": "t1", "updater_version": "1.0.0"}
+    attested = thief.sign(provenance(artifacts, parameters=asked, dependencies=[], builder={"id": f"kfm://builder/{thief.keyid}"}))
+    document["predicate"] |= {"version_id": ids.version_id(full), "version_digest": full}
+    about = json.loads(members["bundle.json"]) | {"version_id": ids.version_id(full)}
+    whole = {name: None for name in members if name.startswith("version/")} | around
+    whole |= {"version/trees.parquet": b"invented", "version/attestation.json": attested, "channel/00000001.json": thief.sign(document),
+              "version/checksums.sha256": checksums(artifacts | {"attestation.json": ids.digest(attested)}),
+              "bundle.json": canonical.dumps(about) + b"\n"}  # fmt: skip
+    for forged in (around, whole):
+        for cut in ({}, {"channel/00000002.json": None}):  # with and without what leads to the pinned head
+            report = verify_bundle(repacked(true, **(forged | cut)), NOW)
+            assert report.exit_code and "channel/00000001.json" in {p["where"] for p in report.problems}, report.problems
+    late = verify_bundle(repacked(true, **{"channel/00000002.json": None}), NOW)
+    assert late.exit_code and late.problems, "what leads to the pinned head belongs to the bundle"
+
+
+def resigned(publisher: Publisher, **roots: Any) -> None:
+    """The channel signed again by its own key, each generation with the root that is said: as an operator, or an older kfm, could."""
+    before = None
+    for number in range(1, len(publisher.refs) + 1):
+        file = publisher.folder / "data" / publisher.channel("trees").path(number)
+        document = unwrap(file.read_bytes())
+        document["predicate"] |= {"prev": before and ids.digest(before), "root": roots.get(f"g{number}")}
+        if document["predicate"]["root"] is None:
+            del document["predicate"]["root"]
+        before = publisher.keys.sign(document)
+        file.unlink()
+        file.write_bytes(before)
+
+
+def test_a_generation_names_the_root_it_was_made_under_and_roots_only_go_forward(publisher: Publisher) -> None:
+    first = publisher.keys.require_trust().at
+    publisher.keys.renew()
+    second = publisher.keys.require_trust().at
+    publisher.promote(b"third")
+    one, two = (json.loads(json.dumps({f: getattr(at, f) for f in ("fingerprint", "version", "digest")})) for at in (first, second))
+    named = [publisher.channel("trees").unverified(n).root for n in (1, 2, 3)]
+    assert named == [first, first, second]
+    raw = publisher.bundle(publisher.refs[2])
+    assert not verify_bundle(raw, NOW).problems
+    cut = verify_bundle(repacked(raw, **{"root/0002.json": None}), NOW)
+    assert (cut.exit_code, cut.problems[0]["where"]) == (6, "channel/00000003.json") and "root version 2" in cut.problems[0]["what"]
+    for roots, where in (
+        ({}, None),  # made before roots were recorded
+        ({"g3": two}, None),
+        ({"g2": one, "g3": two}, None),
+        ({"g2": one}, "channel/00000003.json"),  # a later one without, after one with
+        ({"g1": two, "g2": two, "g3": one}, "channel/00000003.json"),
+        ({"g3": {**two, "digest": "sha256:" + "0" * 64}}, "channel/00000003.json"),
+    ):
+        resigned(publisher, **roots)
+        report = verify_bundle(publisher.bundle(publisher.refs[2]), NOW)
+        assert [p["where"] for p in report.problems][:1] == ([] if where is None else [where]), (roots, report.problems)
+        assert report.exit_code == (0 if where is None else 6)
+        early = 3 - len(roots)
+        assert where is not None or report.notes == ([f"{early} generations were made before root versions were recorded"] if early else [])
 
 
 def test_witnesses_travel_with_a_bundle_or_beside_it(publisher: Publisher, verify: Verify, tmp_path: Path) -> None:

@@ -130,6 +130,46 @@ def test_a_damaged_root_is_six_and_an_unknown_one_three(kfm: Kfm, ws: Path) -> N
     assert kfm("verify", "--json").json["verdict"] == "verified", "pinned at first use"
 
 
+def test_a_root_that_was_cut_back_is_six_everywhere_and_nothing_is_signed_by_it(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, tmp_path: Path
+) -> None:
+    """Whoever has the old key deletes the version of the root that took it out of use."""
+    kfm("run", QUAKES)
+    kfm("keys", "rotate")
+    newest, aside = ws / "keys/root/0002.json", tmp_path / "0002.json"
+    newest.rename(aside)
+    sample.control(QUAKES, revision=1)
+    before = tree(ws, without=("ledger", "data/work", "receipts"))
+    for command in (
+        ("run", QUAKES), ("verify",), ("doctor",), ("reindex",), ("get", QUAKES, "-o", str(tmp_path / "out")), ("keys", "renew"),
+        ("rollback", QUAKES, "--reason", "x"), ("keys", "root", "adopt"),
+    ):  # fmt: skip
+        assert kfm(*command).code == 6, command
+    assert tree(ws, without=("ledger", "data/work", "receipts")) == before
+    assert "root.damaged" in [f["code"] for f in kfm("doctor", "--json").json["findings"]]
+    aside.rename(newest)
+    assert kfm("run", QUAKES).code == 0 and kfm("verify").code == 0
+    newest.rename(aside)
+    (ws / "ledger").rename(tmp_path / "ledger")  # the generations name the root too
+    assert kfm("reindex").code == 6 and kfm("verify").code == 6
+    shutil.rmtree(ws / "ledger")
+    (tmp_path / "ledger").rename(ws / "ledger")
+    aside.rename(newest)
+    assert kfm("reindex").code == 0
+    newest.rename(aside)
+    assert kfm("verify").code == 6, "a rebuilt store knows it as well"
+
+
+def test_a_new_root_is_gone_by_only_once_it_is_adopted(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
+    kfm("run", QUAKES)
+    (ws / "keys/root").rename(tmp_path / "lost")
+    assert kfm("verify").code == 6 and kfm("run", QUAKES).code == 6
+    assert kfm("keys", "renew").code == 0, "the first version of another root"
+    assert kfm("verify").code == 6 and kfm("run", QUAKES, "--force", "--reason", "x").code == 6
+    assert kfm("keys", "root", "adopt").code == 0
+    assert kfm("run", QUAKES, "--force", "--reason", "x").code == 0 and kfm("verify").code == 0
+
+
 def test_an_expired_root_is_renewed(kfm: Kfm, ws: Path) -> None:
     kfm("run", QUAKES)
     KeyFolder(ws / "keys").renew(-1)

@@ -16,7 +16,8 @@ from kfm import canonical
 from kfm.attest import KeyFolder, statement
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model import ids
-from kfm.trust import PAYLOAD_TYPE, Head, UnknownSigner, acceptable, ed25519_verify, keyid_of, load_root, pae
+from kfm.model.channel import RootAt
+from kfm.trust import PAYLOAD_TYPE, Head, UnknownSigner, acceptable, ed25519_verify, keyid_of, led_to, load_root, out_of_step, pae
 
 P = 2**255 - 19
 NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -60,8 +61,22 @@ def sealed(document: dict[str, Any], by: list[Signer]) -> bytes:
     return canonical.dumps({"payload": base64.b64encode(body).decode(), "payloadType": PAYLOAD_TYPE, "signatures": sigs})
 
 
-def generation(number: int, dataset_id: str = "trees") -> dict[str, Any]:
-    return statement("generation", f"kfm://dataset/{dataset_id}", "0" * 64, {"dataset_id": dataset_id, "generation": number})
+def generation(number: int, dataset_id: str = "trees", prev: bytes | None = None) -> dict[str, Any]:
+    said = {"dataset_id": dataset_id, "generation": number, "prev": ids.digest(prev) if prev is not None else None}
+    return statement("generation", f"kfm://dataset/{dataset_id}", "0" * 64, said)
+
+
+def chain(keys: KeyFolder, length: int) -> list[bytes]:
+    """Generations 1 to `length`, each naming the one before."""
+    found: list[bytes] = []
+    for number in range(1, length + 1):
+        found.append(keys.sign(generation(number, prev=found[-1] if found else None)))
+    return found
+
+
+def along(files: list[bytes]) -> Any:
+    """What a channel that holds `files` says leads to a pinned head."""
+    return lambda head: led_to(head, lambda number: files[number - 1] if number <= len(files) else None)
 
 
 @pytest.fixture
@@ -242,21 +257,71 @@ def put(tmp_path: Path, number: int, raw: bytes) -> None:
 
 
 def test_after_a_rotation_old_history_verifies_and_only_the_new_key_signs(keys: KeyFolder, tmp_path: Path) -> None:
-    history = [keys.sign(generation(n)) for n in (1, 2, 3)]
+    history = chain(keys, 3)
     for number, raw in enumerate(history[:2], 1):
         put(tmp_path, number, raw)
-    other = keys.sign(generation(2) | {"subject": [{"name": "x", "digest": {"sha256": "1" * 64}}]})
-    attested = keys.sign(statement("other", "x", "0" * 64, {}))
+    kept = tmp_path / "data/processed/trees/v1/attestation.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(keys.sign(statement("other", "x", "0" * 64, {})))
+    said_later = keys.sign(statement("other", "y", "0" * 64, {}))
     old = keys.signer
     new = keys.rotate()
     assert keys.signer == new != old
-    assert [bool(keys.verify(raw)) for raw in history[:2]] == [True, True]
-    assert keys.verified_by(attested)[1].state == "retired", "what it said about versions stays good"
-    for late in (history[2], other, keys_sign(tmp_path, old, generation(1, "birds"))):
+    past = along(history)
+    assert [bool(keys.verify(raw, past=past)) for raw in history[:2]] == [True, True]
+    assert keys.verified_by(kept.read_bytes())[1].state == "retired", "what it said about versions that were there stays good"
+    for late in (history[2], keys_sign(tmp_path, old, generation(1, "birds")), said_later):
         with pytest.raises(Denied, match="retired: rotated"):
-            keys.verify(late)
+            keys.verify(late, past=past)
+    assert keys.verify(said_later, named={ids.digest(said_later)}), "a generation that verifies vouches for it"
     assert keys.verified_by(keys.sign(generation(3)))[1].keyid == new
     assert KeyFolder(tmp_path / "keys").rotate() != new
+
+
+@pytest.mark.parametrize("change", ["rotate", "revoke"])
+def test_a_key_out_of_use_cannot_invent_a_generation_below_its_pinned_head(keys: KeyFolder, tmp_path: Path, change: str) -> None:
+    """A number is no proof: whoever has the old key can sign any number."""
+    history, old = chain(keys, 3), keys.signer
+    for number, raw in enumerate(history, 1):
+        put(tmp_path, number, raw)
+    keys.rotate()
+    if change == "revoke":
+        keys.revoke(old, "stolen", {})
+    assert all(keys.verify(raw, past=along(history)) for raw in history)
+    for number in (1, 2, 3):
+        before = history[number - 2] if number > 1 else None
+        invented = keys_sign(tmp_path, old, generation(number, prev=before) | {"subject": [{"name": "x", "digest": {"sha256": "1" * 64}}]})
+        forged = [*history[: number - 1], invented, *history[number:]]
+        for past in (along(forged), along(history), along([])):
+            with pytest.raises(Denied, match=r"retired: rotated|revoked: stolen"):
+                keys.verify(invented, past=past)
+        after = keys_sign(tmp_path, old, generation(number + 1, prev=invented))
+        with pytest.raises(Denied):
+            keys.verify(invented, past=along([*history[: number - 1], invented, after, *history[number + 1 :]]))
+    with pytest.raises(Denied):
+        keys.verify(history[0], past=along([history[0]]))  # what leads to the head must be shown
+
+
+def test_roots_only_go_forward(keys: KeyFolder, tmp_path: Path) -> None:
+    one = keys.require_trust()
+    keys.renew()
+    two, other = keys.require_trust(), RootAt(fingerprint="sha256:other", version=7, digest="sha256:7")
+    assert one.at is not None and two.at is not None and (one.at.version, two.at.version) == (1, 2)
+    for trust, named, before, word in (
+        (two, two.at, one.at, None),
+        (two, one.at, one.at, None),
+        (two, one.at, None, None),  # the first that names one
+        (two, None, None, None),  # before roots were recorded
+        (two, two.at, other, None),  # the root was replaced, and nothing goes back to the old one
+        (two, one.at, two.at, "root version 1"),
+        (two, None, one.at, "names no root"),
+        (two, other, two.at, "another root"),
+        (one, two.at, one.at, "is not here"),
+        (None, one.at, None, "is not here"),
+        (two, RootAt(fingerprint=two.fingerprint, version=2, digest="sha256:2"), one.at, "another one here"),
+    ):
+        said = out_of_step(trust, named, before)
+        assert (said is None) if word is None else (said is not None and word in said), (named, before, said)
 
 
 def keys_sign(tmp_path: Path, keyid: str, document: dict[str, Any]) -> bytes:
@@ -282,7 +347,7 @@ def test_a_generation_signed_just_before_the_rotation_is_pinned_too(keys: KeyFol
 
 
 def test_after_a_revocation_old_history_verifies_and_new_signatures_do_not(keys: KeyFolder, tmp_path: Path) -> None:
-    history = [keys.sign(generation(n)) for n in (1, 2)]
+    history = chain(keys, 2)
     forged = [keys.sign(generation(n) | {"extra": 1}) for n in (1, 2, 3)]
     attested = keys.sign(statement("other", "x", "0" * 64, {}))
     old = keys.signer
@@ -297,10 +362,10 @@ def test_after_a_revocation_old_history_verifies_and_new_signatures_do_not(keys:
     sealed_then.write_bytes(keys.sign(statement("other", "y", "0" * 64, {})))
     keys.rotate()
     keys.revoke(old, "stolen", {"trees": {"generation": 9, "digest": "sha256:0"}})
-    assert all(keys.verify(raw) for raw in history)
-    for late in (*forged[1:], attested):
+    assert all(keys.verify(raw, past=along(history)) for raw in history)
+    for late in (*forged, attested):
         with pytest.raises(Denied, match="revoked: stolen"):
-            keys.verify(late)
+            keys.verify(late, past=along(history))
     assert keys.verified_by(sealed_then.read_bytes())[1].keyid == old, "it was there before"
     with pytest.raises(UsageError, match="revoked already"):
         keys.revoke(old, "again", {})

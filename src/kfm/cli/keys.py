@@ -3,28 +3,33 @@
 kfm keys new --name "R. Stone" [--role approver|witness|builder|root] [--out FILE]
 kfm keys enrol FILE.pub --name NAME --role ROLE      the private half stays elsewhere
 kfm keys list | rotate | renew [--years N]
+kfm keys root adopt                                  go by a new root, made after the old one was lost
 kfm keys revoke KEYID|NAME --reason WHY
 kfm keys backup -o FILE | restore FILE               sealed with a passphrase, asked for or from env:NAME
 
 A lost key. Lost builder key: `kfm keys rotate` with the root key makes a new one, and history stays good. Lost root key: nobody can
 change who may sign; a new root (move keys/root away, then `kfm init`, or `kfm keys renew` if the builder key is there) has a new
-fingerprint, and readers must pin it again. Lost data key (keys/data): the raw bytes of that dataset are gone. So make a backup, and
+fingerprint; the workspace goes by it after `kfm keys root adopt`, and readers must pin it again. Lost data key (keys/data): the raw bytes of that dataset are gone. So make a backup, and
 keep it elsewhere; one made before an erasure still holds the erased data key, and must be destroyed with it.
 """
 
 import base64
+import contextlib
 import datetime as dt
 import io
 import os
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from kfm.attest import KeyFolder, channel_heads, create_durably, new_private, slug
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say
-from kfm.errors import Denied, IntegrityError, UsageError
+from kfm.errors import Denied, IntegrityError, KfmError, UsageError
+from kfm.roots import adopt_root, check_root, rolled_back, root_problem
 from kfm.trust import ROLES
+from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
 from kfm.zones.base import check_path
 
@@ -34,8 +39,13 @@ _MAGIC = b"kfm keys 1\n"
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("action", choices=("new", "enrol", "list", "rotate", "revoke", "renew", "backup", "restore"))
-    parser.add_argument("what", nargs="?", metavar="FILE|KEYID|NAME", help="enrol: a public key; restore: a backup; revoke: whose key")
+    parser.add_argument("action", choices=("new", "enrol", "list", "rotate", "revoke", "renew", "root", "backup", "restore"))
+    parser.add_argument(
+        "what",
+        nargs="?",
+        metavar="FILE|KEYID|NAME|adopt",
+        help="enrol: a public key; restore: a backup; revoke: whose key; root: what to do",
+    )
     parser.add_argument("--name", help="whose key it is")
     parser.add_argument("--role", choices=ROLES, default="approver", help="what it may sign; default: approver")
     parser.add_argument("--reason", help="why a key is revoked")
@@ -49,7 +59,11 @@ def main(args: Any) -> int:
     keys = KeyFolder(workspace.path / "keys")
     if args.action == "list":
         return _list(keys, args)
+    if args.action in _CHANGES and keys.trust() is not None and (why := _in_store(workspace, root_problem)) is not None:
+        raise rolled_back(why)
     done = _ACTIONS[args.action](workspace, keys, args)
+    if args.action in _CHANGES:
+        _in_store(workspace, check_root)
     if args.json:
         emit({"action": args.action, **done})
         return 0
@@ -58,6 +72,12 @@ def main(args: Any) -> int:
     if "private" in done:
         print("Nobody can make this key again: back it up, and let nobody else read it.")
     return 0
+
+
+def _in_store(workspace: Workspace, work: Callable[[Any, KeyFolder], Any]) -> Any:
+    """What `work` says in the store; None where it cannot be opened: what it would remember, the next look at a channel does."""
+    with contextlib.suppress(KfmError), open_world(workspace) as world:
+        return world.store.transaction(lambda tx: work(tx, world.keys))
 
 
 def _needed(value: Any, usage: str) -> Any:
@@ -123,16 +143,35 @@ def _renew(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
     return {"root": trust.fingerprint, "version": trust.version, "expires": trust.expires.isoformat()}
 
 
+def _root(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+    if args.what != "adopt":
+        _needed(None, "root adopt")
+    with open_world(workspace) as world:
+        at = adopt_root(world)
+    say("Readers who pinned another root will refuse what is published now, until they pin this one.")
+    return {"root": at.fingerprint, "version": at.version, "digest": at.digest}
+
+
 def _list(keys: KeyFolder, args: Any) -> int:
     trust = keys.require_trust()
     late = trust.expired(dt.datetime.now(dt.UTC))
     rows = [{"name": k.name, "roles": list(k.roles), "keyid": k.keyid, "state": k.state} for k in trust.keys.values()]
     if args.json:
-        emit({"root": trust.fingerprint, "version": trust.version, "expires": trust.expires.isoformat(), "expired": late, "keys": rows})
+        emit(
+            {
+                "root": trust.fingerprint,
+                "version": trust.version,
+                "digest": trust.digests[trust.version],
+                "expires": trust.expires.isoformat(),
+                "expired": late,
+                "keys": rows,
+            }
+        )
         return 0
     for row in rows:
         print(f"  {row['name']:<24} {', '.join(row['roles']):<18} {row['keyid']}  {row['state']}")
     print(f"root {trust.fingerprint}\nversion {trust.version}, {'expired' if late else 'good until'} {trust.expires:%Y-%m-%d}")
+    print(f"digest {trust.digests[trust.version]}  a reader who names this one with --root accepts no older version")
     if late:
         say("Renew it with `kfm keys renew`.")
     return 0
@@ -214,6 +253,7 @@ def _restore(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]
     return {"files": len(missing), "restored": missing}
 
 
+_CHANGES = ("new", "enrol", "rotate", "revoke", "renew")  # each writes a version of the root
 _ACTIONS = {
-    "new": _new, "enrol": _enrol, "rotate": _rotate, "revoke": _revoke, "renew": _renew, "backup": _backup, "restore": _restore,
+    "new": _new, "enrol": _enrol, "rotate": _rotate, "revoke": _revoke, "renew": _renew, "root": _root, "backup": _backup, "restore": _restore,
 }  # fmt: skip

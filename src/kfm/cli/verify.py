@@ -1,15 +1,18 @@
 """Check bytes, digests and signatures: all datasets, one reference, a folder with a checksums.sha256, or a bundle file.
 
 A workspace or bundle is `verified` when its root is the one you name with --root or pinned before with --pin (in
-~/.config/kfm/roots.json); else it is `consistent, signer unknown`. Exit 3 for a foreign or expired root, 6 for damage.
+~/.config/kfm/roots.json); else it is `consistent, signer unknown`. How far a verified root was is remembered there, and an older
+version of it is refused from then on. Exit 3 for a foreign or expired root, 6 for damage and for an older root.
 """
 
 import datetime as dt
-import json
 import os
 import re
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from kfm.bundle import verify_bundle
 from kfm.cli.bundle import mapped
@@ -17,7 +20,9 @@ from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
 from kfm.cli.witness import check, read_witness
 from kfm.errors import UsageError
+from kfm.model.channel import RootAt
 from kfm.ref import dataset_of, resolve
+from kfm.trust import Trust
 from kfm.verify import Verified, verify_dataset, verify_folder, verify_receipts
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
@@ -26,6 +31,7 @@ __all__ = ["configure", "main"]
 
 _NEXT = {
     "foreign root": "The signer is not who you expected: get the fingerprint from the publisher again, by another way.",
+    "older root": "Get it again from the publisher: what the older root says may have been taken back since.",
     "expired root": "Ask the publisher to run `kfm keys renew`, then get it again.",
     "no root": "Nothing here says who signed: a workspace gets a root with `kfm keys renew`, a bundle brings its own.",
 }
@@ -33,44 +39,100 @@ _NEXT = {
 
 def configure(parser: Parser) -> None:
     parser.add_argument("what", nargs="?", metavar="REF|DIR|FILE", help="default: everything")
-    parser.add_argument("--root", metavar="sha256:…", help="the fingerprint of the root you trust, from the publisher")
+    parser.add_argument(
+        "--root",
+        metavar="sha256:…",
+        help="the root you trust, as the publisher told you: its fingerprint, or the digest of any version of it",
+    )
     parser.add_argument("--pin", action="store_true", help="remember the root that is found here, if nothing is wrong")
     parser.add_argument("--witness", type=Path, metavar="DIR", help="compare with these countersignatures too")
 
 
-def _pins() -> Path:
+class _Pin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a root was when it was last seen here; in a file of an older kfm that is not said."""
+
+    since: str = ""
+    version: int = 0
+    digest: str = ""
+
+
+class _Pins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`~/.config/kfm/roots.json`, by fingerprint."""
+
+    roots: dict[str, _Pin]  # pinned
+    seen: dict[str, _Pin] = {}  # named with --root only
+
+    def of(self, root: str) -> _Pin:
+        return self.roots.get(root) or self.seen.get(root) or _Pin()
+
+
+def _file() -> Path:
     return Path.home() / ".config" / "kfm" / "roots.json"
 
 
-def _pinned() -> dict[str, Any]:
+def _pins() -> _Pins:
     try:
-        found: dict[str, Any] = json.loads(_pins().read_bytes())["roots"]
-        return found
+        return msgspec.json.decode(_file().read_bytes(), type=_Pins)
     except FileNotFoundError:
-        return {}
-    except (ValueError, KeyError, TypeError) as error:
+        return _Pins(roots={})
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError("~/.config/kfm/roots.json is not readable.", expected='{"roots": {…}}', remedy="Mend or remove it.") from error
 
 
-def _pin(root: str) -> None:
-    content = json.dumps({"roots": {**_pinned(), root: {"since": f"{dt.date.today()}"}}}, indent=2)
-    _pins().parent.mkdir(parents=True, exist_ok=True)
-    temp = _pins().with_name(f".roots.{os.getpid()}")
-    temp.write_text(content + "\n")
-    temp.replace(_pins())
+def _remember(at: RootAt, *, pin: bool) -> None:
+    """Keep how far this root is, as every reader of it must: the next one seen may not be older."""
+    pins = _pins()
+    known = pins.of(at.fingerprint)
+    since = known.since or (f"{dt.date.today()}" if pin else "")
+    now = _Pin(since=since, version=at.version, digest=at.digest)
+    if now == known:
+        return
+    changed = {**(pins.roots if since else pins.seen), at.fingerprint: now}
+    kept = replace(pins, roots=changed) if since else replace(pins, seen=changed)
+    if since:
+        kept = replace(kept, seen={root: seen for root, seen in kept.seen.items() if root != at.fingerprint})
+    temp = _file().with_name(f".roots.{os.getpid()}")
+    try:
+        _file().parent.mkdir(parents=True, exist_ok=True)
+        with temp.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temp.replace(_file())
+    except OSError as error:
+        if pin:
+            raise UsageError(f"The root cannot be pinned: {error.strerror}.", expected="a home to write in", remedy="Mend that.") from error
+        say(f"How far this root is could not be remembered in ~/.config/kfm/roots.json: {error.strerror}.")
 
 
-def _verdict(args: Any, root: str, expired: bool, code: int) -> tuple[str, int]:
-    """(verdict, exit code) of what is intact but for `code`."""
-    if code:
-        return ("damaged" if code == 6 else "denied"), code
-    if args.root and args.root != root:
-        return ("foreign root" if root else "no root"), 3
-    if expired:
+def _rolled_back(trust: Trust) -> str | None:
+    """Why this root cannot be the one that was seen here before; None: it is, or a later version of it."""
+    known = _pins().of(trust.fingerprint)
+    if trust.version < known.version:
+        return f"its newest version is {trust.version}, and version {known.version} was seen here before: keys may have been revoked since"
+    if known.version and trust.digests[known.version] != known.digest:
+        return f"its version {known.version} is not the one that was seen here before"
+    return None
+
+
+def _verdict(args: Any, trust: Trust | None, now: dt.datetime, found: Verified) -> tuple[str, int]:
+    """(verdict, exit code) of what is intact but for what was `found`."""
+    if found.exit_code:
+        return ("damaged" if found.exit_code == 6 else "denied"), found.exit_code
+    if trust is None or trust.at is None:
+        return ("no root", 3) if args.root else ("consistent, signer unknown", 0)
+    if args.root and args.root not in trust.digests.values():
+        return "foreign root", 3
+    why = _rolled_back(trust)
+    if why is not None:
+        found.wrong("root", why)
+        return "older root", 6
+    if trust.expired(now):
         return "expired root", 3
-    if args.pin and root:
-        _pin(root)
-    return ("verified" if root and (args.root or root in _pinned()) else "consistent, signer unknown"), 0
+    if not (args.root or args.pin or trust.fingerprint in _pins().roots):
+        return "consistent, signer unknown", 0
+    _remember(trust.at, pin=args.pin)
+    return "verified", 0
 
 
 def main(args: Any) -> int:
@@ -79,7 +141,7 @@ def main(args: Any) -> int:
         raise UsageError(f"{args.root!r} is no fingerprint.", expected="sha256: and 64 hex digits", remedy="`kfm keys list` shows it.")
     if Path(what).is_file():
         return _bundle(args)
-    found, root, expired = Verified(), "", False
+    found, trust, now = Verified(), None, dt.datetime.now(dt.UTC)
     if re.fullmatch(r"proposal/[0-9]+", what) and not Path(what).exists():
         dataset_of(what)  # says what a proposal is
     if what and not what.startswith("kfm://") and ("/" in what or Path(what).is_dir() or not _may_be_reference(what)):
@@ -90,7 +152,7 @@ def main(args: Any) -> int:
                 remedy="Check the path.",
             )
         verify_folder(Path(what), found, what)
-        verdict, code = _verdict(args, "", False, found.exit_code)
+        verdict, code = _verdict(args, None, now, found)
         return _say(args, found, {"verdict": verdict, "root": None}, code)
     workspace = _workspace(args, what)
     with open_world(workspace) as world:
@@ -101,13 +163,11 @@ def main(args: Any) -> int:
             verify_dataset(world, name, found, resolve(world, what).version_id if "@" in what else None)
         if not what:
             verify_receipts(world, found)
-        trust = world.keys.trust()
-        if trust is not None:
-            root, expired = trust.fingerprint, trust.expired(world.clock.now())
+        trust, now = world.keys.trust(), world.clock.now()
         if args.witness:
             check(world, args.witness, found)
-    verdict, code = _verdict(args, root, expired, found.exit_code)
-    return _say(args, found, {"verdict": verdict, "root": root or None}, code)
+    verdict, code = _verdict(args, trust, now, found)
+    return _say(args, found, {"verdict": verdict, "root": trust.fingerprint if trust is not None else None}, code)
 
 
 def _may_be_reference(what: str) -> bool:
@@ -130,16 +190,31 @@ def _workspace(args: Any, what: str) -> Workspace:
 
 def _say(args: Any, found: Verified, more: dict[str, Any], code: int) -> int:
     if args.json:
-        emit({"versions": found.versions, "files": found.files, "generations": found.generations, "problems": found.problems, **more})
+        emit(
+            {
+                "versions": found.versions,
+                "files": found.files,
+                "generations": found.generations,
+                "problems": found.problems,
+                **_noted(found),
+                **more,
+            }
+        )
         return code
-    _print(found.problems, f"{found.versions} versions, {found.files} files, {found.generations} generations", more, code)
+    _print(found, f"{found.versions} versions, {found.files} files, {found.generations} generations", more, code)
     return code
 
 
-def _print(problems: list[dict[str, str]], counted: str, more: dict[str, Any], code: int) -> None:
-    for problem in problems:
+def _noted(found: Verified) -> dict[str, Any]:
+    return {"notes": found.notes} if found.notes else {}
+
+
+def _print(found: Verified, counted: str, more: dict[str, Any], code: int) -> None:
+    for problem in found.problems:
         print(f"  {sign('FAILED')} {problem['where']}: {problem['what']}")
-    print(f"{sign('PASS' if not code else 'FAILED')} {counted}, {len(problems)} problems")
+    for note in found.notes:
+        print(f"  {note}")
+    print(f"{sign('PASS' if not code else 'FAILED')} {counted}, {len(found.problems)} problems")
     print(f"{more['verdict']}{'; root ' + more['root'] if more['root'] else ''}")
     if more["verdict"] in _NEXT:
         say(_NEXT[more["verdict"]])
@@ -148,15 +223,18 @@ def _print(problems: list[dict[str, str]], counted: str, more: dict[str, Any], c
 
 
 def _bundle(args: Any) -> int:
-    report = verify_bundle(mapped(Path(args.what)), dt.datetime.now(dt.UTC), read_witness(args.witness) if args.witness else None)
-    verdict, code = _verdict(args, report.root, report.expired, report.exit_code)
+    now = dt.datetime.now(dt.UTC)
+    report = verify_bundle(mapped(Path(args.what)), now, read_witness(args.witness) if args.witness else None)
+    verdict, code = _verdict(args, report.trust, now, report)
     about = report.about
     facts = {"dataset_id": about.dataset_id, "version_id": about.version_id, "generation": about.generation} if about else {}
     if args.json:
-        emit({"verdict": verdict, "root": report.root or None, "problems": report.problems, "files": report.files, **facts})
+        emit(
+            {"verdict": verdict, "root": report.root or None, "problems": report.problems, "files": report.files, **_noted(report), **facts}
+        )
         return code
     _print(
-        report.problems,
+        report,
         f"{report.files} files" + (f" of {about.dataset_id}@{about.version_id}" if about else ""),
         {"verdict": verdict, "root": report.root},
         code,

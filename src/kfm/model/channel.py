@@ -4,9 +4,17 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["GenerationPredicate", "Kind"]
+__all__ = ["GenerationPredicate", "Kind", "RootAt"]
 
 Kind = Literal["promote", "rollback", "withdraw", "void"]
+
+
+class RootAt(msgspec.Struct, frozen=True, kw_only=True):
+    """A trust root as it was when something was made."""
+
+    fingerprint: str  # the digest of its first version
+    version: int
+    digest: str  # of that version's file
 
 
 class GenerationPredicate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -24,3 +32,4 @@ class GenerationPredicate(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     reason: str
     forced: bool = False  # a forced promote lifts the hold of a rollback on its content
     suppress: list[dict[str, Any]] = []  # a withdrawal carries its own rule
+    root: RootAt | None = None  # the trust root it was made under; None: before roots were recorded
