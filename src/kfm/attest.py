@@ -49,6 +49,7 @@ __all__ = [
 ]  # fmt: skip
 
 SLSA, BUILD_TYPE, WITNESS = "https://slsa.dev/provenance/v1", "kfm://build/version/v1", "kfm://predicate/witness/v1"
+ROOT_KEYS, ROOT_NAME = "root-keys", "workspace root"
 _YEAR = dt.timedelta(days=365.25)
 Heads = Mapping[str, Head]
 
@@ -125,13 +126,17 @@ def create_durably(path: Path, content: bytes, mode: int = 0o644) -> None:
             os.fsync(file.fileno())
         os.link(temp, path)
         for folder in (path.parent, path.parent.parent):
-            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            _sync(folder)
     finally:
         temp.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def slug(name: str) -> str:
@@ -153,10 +158,13 @@ def channel_heads(data: Path) -> dict[str, Head]:
 
 # ---- the folder ------------------------------------------------------------------------------------------------------
 class KeyFolder:
-    """The keys of a workspace: `<keyid>.key` (0600) and `.pub`, `people/<name>.key`, and the root that says who may sign what."""
+    """The keys of a workspace: `<keyid>.key` (0600) and `.pub`, `people/<name>.key`, and the root that says who may sign what.
 
-    def __init__(self, folder: Path, now: Callable[[], dt.datetime] | None = None) -> None:
-        self._folder, self._now = folder, now or (lambda: dt.datetime.now(dt.UTC))
+    The key that signs the root is another than the builder's. It lies in `root-keys/` until it is exported; `root_keys` are files elsewhere.
+    """
+
+    def __init__(self, folder: Path, now: Callable[[], dt.datetime] | None = None, root_keys: Sequence[Path] = ()) -> None:
+        self._folder, self._now, self._elsewhere = folder, now or (lambda: dt.datetime.now(dt.UTC)), root_keys
         self._signing: tuple[Trust, PersonKey] | None = None
         self._older: Trust | None = None
         self._cached: tuple[object, Trust | None] = (object(), None)
@@ -261,13 +269,50 @@ class KeyFolder:
         return made.keyid
 
     def _first(self, signer: PersonKey) -> Root:
-        """Version 1: the signing key; public keys whose private half is gone keep their history, and no more."""
+        """Version 1: a root key of its own and the signing key; public keys whose private half is gone keep their history, and no more."""
         self._older = None
-        own = _listed(signer.public, "workspace", ("root", "builder"))
+        own = (self._new_root_key(), _listed(signer.public, "workspace", ("builder",)))
         others = [k for k in self._known().keys.values() if k.keyid != signer.keyid]
         old = [_listed(k.public, k.name, (RETIRED,)) for k in others]
         gone = tuple(Revocation(keyid=k.keyid, reason="replaced", heads=self._heads()) for k in others)
-        return Root(version=1, expires=self._end(2), threshold={"root": 1, "builder": 1}, keys=(own, *old), revoked=gone)
+        return Root(version=1, expires=self._end(2), threshold={"root": 1, "builder": 1}, keys=(*own, *old), revoked=gone)
+
+    def _new_root_key(self) -> RootKey:
+        return _listed(new_private(self._folder / ROOT_KEYS / "<keyid>.key", ROOT_NAME).public, ROOT_NAME, ("root",))
+
+    def _at_hand(self) -> dict[Path, PersonKey]:
+        """Every private key that can be read: those of this folder, and those that were named."""
+        files = [p for pattern in ("*.key", "people/*.key", f"{ROOT_KEYS}/*.key") for p in sorted(self._folder.glob(pattern))]
+        return {file: found for file in (*files, *self._elsewhere) if (found := _try_private(file)) is not None}
+
+    def root_keys(self) -> dict[Path, TrustedKey]:
+        """The files of this folder with a key that may sign the root now."""
+        holders = {key.keyid: key for key in self.require_trust().holders("root")}
+        return {f: holders[p.keyid] for f, p in self._at_hand().items() if p.keyid in holders and f.is_relative_to(self._folder)}
+
+    def export_root(self, target: Path, name: str | None = None) -> TrustedKey:
+        """Move the root key to `target`; the public half stays. After a crash in between both are there, and the same call ends it."""
+        found = {f: key for f, key in self.root_keys().items() if name is None or key.name == name}
+        if len({key.keyid for key in found.values()}) != 1:
+            raise Denied("There is no root key here to move." if not found else "Several root keys are here.",
+                         expected="one root key in keys/", remedy="`kfm keys list` shows them; --name says which.")  # fmt: skip
+        file, key = next(iter(found.items()))
+        if "builder" in key.roles:
+            raise Denied("One key is both root and builder here, and the builder's must stay.", expected="two keys",
+                         remedy="`kfm keys rotate` makes one of each; then export the root's.")  # fmt: skip
+        if target.absolute().is_relative_to(self._folder.absolute()):
+            raise UsageError("That is beside the builder's key.", expected="a place outside keys/", remedy="Name another file.")
+        content = file.read_bytes()
+        try:
+            create_durably(target.absolute(), content, 0o600)
+        except FileExistsError as error:
+            if target.read_bytes() != content:
+                raise UsageError(f"{target.name} exists already.", expected="a new file", remedy="Choose another name.") from error
+            target.chmod(0o600)
+        for one in found:
+            one.unlink()
+            _sync(one.parent)
+        return key
 
     def _heads(self) -> dict[str, Head]:
         return channel_heads(self._folder.parent / "data")
@@ -288,8 +333,7 @@ class KeyFolder:
         before = self._read_root(self._root_files())
         chain = [root] + ([load_root(before).document] if before else [])
         wanted = {k.keyid for r in chain if r is not None for k in r.keys if "root" in k.roles}
-        files = [*self._folder.glob("*.key"), *self._folder.glob("people/*.key")]
-        hands = {p.keyid: p for f in sorted(files) if (p := _try_private(f)) is not None and p.keyid in wanted}
+        hands = {p.keyid: p for p in self._at_hand().values() if p.keyid in wanted}
         predicate = msgspec.to_builtins(root)
         raw = _envelope(
             statement("root", "kfm://root", hashlib.sha256(canonical.dumps(predicate)).hexdigest(), predicate), [*hands.values()]
@@ -297,8 +341,8 @@ class KeyFolder:
         try:
             load_root({**before, root.version: raw})
         except IntegrityError as error:
-            raise Denied("The root keys that must sign are not here.", expected="their .key files in keys/ or keys/people/",
-                         remedy="Bring them back with `kfm keys restore FILE`.") from error  # fmt: skip
+            raise Denied("The root keys that must sign are not here.", expected="their .key files in keys/, or named",
+                         remedy="Name the exported one with --root-key FILE, or bring it back with `kfm keys restore FILE`.") from error  # fmt: skip
         try:
             create_durably(self._folder / "root" / f"{root.version:04}.json", raw)
         except FileExistsError as error:
@@ -320,12 +364,16 @@ class KeyFolder:
         return key.keyid
 
     def rotate(self, heads: Callable[[], Heads] | None = None) -> str:
-        """A new key signs from now on; the old one keeps its history up to `heads`. Returns the new id."""
+        """A new key signs from now on; the old one keeps its history up to `heads`. Returns the new id.
+
+        An old key that was the root's too is replaced by one of each.
+        """
         root, heads = self._root(), heads or self._heads
         old = [k for k in root.keys if k.name == "workspace" and k.keyid not in _gone(root) and "builder" in k.roles]
         made = new_private(self._folder / "<keyid>.key", "workspace")
-        key = _listed(made.public, "workspace", tuple(dict.fromkeys(["builder", *(r for k in old for r in k.roles)])))
-        listed = (*(replace(k, roles=(RETIRED,)) if k in old else k for k in root.keys), key)
+        key = _listed(made.public, "workspace", tuple(dict.fromkeys(["builder", *(r for k in old for r in k.roles if r != "root")])))
+        own = (self._new_root_key(),) if any("root" in k.roles for k in old) else ()
+        listed = (*(replace(k, roles=(RETIRED,)) if k in old else k for k in root.keys), *own, key)
 
         def retire(version: int, pinned: Heads) -> None:
             gone = (Revocation(keyid=k.keyid, reason="rotated", heads=dict(pinned)) for k in old)
@@ -335,8 +383,9 @@ class KeyFolder:
         try:
             retire(root.version + 1, pinned)
         except Denied:  # no root key is here: nothing has changed
-            for end in ("key", "pub"):
-                (self._folder / f"{made.keyid}.{end}").unlink()
+            for place in (self._folder / made.keyid, *(self._folder / ROOT_KEYS / k.keyid for k in own)):
+                for end in (".key", ".pub"):
+                    place.with_suffix(end).unlink()
             raise
         if (now := heads()) != pinned:  # a generation was signed just before the new root was there
             retire(root.version + 2, now)

@@ -410,7 +410,9 @@ def _reindex_server(workspace: Workspace, url: str, damaged: list[str]) -> dict[
             with suppress(KfmError):  # what is damaged cannot always be kept
                 store.copy_to(workspace.ledger / "quarantine" / f"store-{ids.new_run_id()}" / "idempotency.sqlite")
             world = _bare_world(workspace, data, root, clock)
-            seen = store.read(known_root)
+            seen: RootAt | None = None
+            with suppress(KfmError):  # nor can it always be asked
+                seen = store.read(known_root)
             _same_root(world, seen)
             with store.rebuilding() as inside:
                 names = datasets_with_evidence(world)

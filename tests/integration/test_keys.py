@@ -44,7 +44,7 @@ def test_a_new_key_is_enrolled_and_its_private_half_is_private(kfm: Kfm, ws: Pat
     assert said.code == 0 and str(tmp_path / "a.key") in said.out and "back it up" in said.out
     assert "PRIVATE" not in said.out + said.err
     assert {k["name"]: k["roles"] for k in listed(kfm).values()} == {
-        "workspace": ["root", "builder"], "R. Stone": ["approver"], "State Archive": ["witness"],
+        "workspace root": ["root"], "workspace": ["builder"], "R. Stone": ["approver"], "State Archive": ["witness"],
     }  # fmt: skip
     before = tree(ws / "keys")
     assert kfm("keys", "new", "--name", "R. Stone").code == 2
@@ -79,7 +79,8 @@ def test_rotate_then_revoke_keeps_history_and_the_new_key_signs(kfm: Kfm, ws: Pa
     assert kfm("verify", "--root", root).code == 0
     assert kfm("keys", "revoke", old, "--reason", "stolen laptop").code == 0
     assert kfm("verify", "--root", root, "--json").json["verdict"] == "verified"
-    assert {k: v["state"] for k, v in listed(kfm).items()} == {old: "revoked", new["keyid"]: "active"}
+    states = {k: v["state"] for k, v in listed(kfm).items() if v["name"] == "workspace"}
+    assert states == {old: "revoked", new["keyid"]: "active"}
     assert kfm("keys", "revoke", new["keyid"], "--reason", "again").code == 3, "somebody must be left to sign"
     assert kfm("keys", "revoke", "nobody", "--reason", "x").code == 2
     sample.control(QUAKES, revision=2)
@@ -168,6 +169,23 @@ def test_a_new_root_is_gone_by_only_once_it_is_adopted(kfm: Kfm, ws: Path, tmp_p
     assert kfm("verify").code == 6 and kfm("run", QUAKES, "--force", "--reason", "x").code == 6
     assert kfm("keys", "root", "adopt").code == 0
     assert kfm("run", QUAKES, "--force", "--reason", "x").code == 0 and kfm("verify").code == 0
+
+
+def test_the_doctor_says_when_the_root_key_lies_beside_the_builders_until_it_is_exported(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
+    said = kfm("doctor", "--json")
+    (beside,) = [f for f in said.json["findings"] if f["code"] == "root.beside"]
+    assert said.code == 0 and "root export" in beside["remedy"] and (ws / beside["where"]).is_file()
+    assert "root.beside" in kfm("doctor").out and "nothing to mend" in kfm("doctor").out
+    safe = tmp_path / "safe.key"
+    assert kfm("keys", "root", "export").code == 2 and kfm("keys", "root").code == 2 and kfm("keys", "renew", "x", "y").code == 2
+    assert kfm("keys", "root", "export", str(tmp_path / "none" / "x")).code == 2
+    assert kfm("keys", "root", "export", str(safe), "--json").json["name"] == "workspace root"
+    assert safe.stat().st_mode & 0o777 == 0o600 and not [f for f in kfm("doctor", "--json").json["findings"] if f["code"] == "root.beside"]
+    assert kfm("keys", "root", "export", str(tmp_path / "more.key")).code == 3, "it is not here any more"
+    for change in (("rotate",), ("renew",), ("new", "--name", "Ann")):
+        assert kfm("keys", *change).code == 3 and kfm("keys", *change, "--root-key", str(tmp_path / "no")).code == 2
+        assert kfm("keys", *change, "--root-key", str(safe)).code == 0
+    assert kfm("verify").code == 0
 
 
 def test_an_expired_root_is_renewed(kfm: Kfm, ws: Path) -> None:

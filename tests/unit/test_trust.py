@@ -110,7 +110,9 @@ def test_a_first_root_names_the_workspace_key(keys: KeyFolder, tmp_path: Path) -
     trust = keys.trust()
     assert trust is not None and trust.version == 1
     assert trust.fingerprint == ids.digest((tmp_path / "keys/root/0001.json").read_bytes())
-    assert trust.keys[keys.signer].roles == ("root", "builder")
+    assert {(k.name, k.roles) for k in trust.keys.values()} == {("workspace", ("builder",)), ("workspace root", ("root",))}, "two keys"
+    (root,) = trust.holders("root")
+    assert trust.keys[keys.signer].roles == ("builder",) and list(keys.root_keys()) == [tmp_path / f"keys/root-keys/{root.keyid}.key"]
     assert not trust.expired(NOW + dt.timedelta(days=729)) and trust.expired(NOW + dt.timedelta(days=731))
     assert oct((tmp_path / f"keys/{keys.signer}.key").stat().st_mode & 0o777) == "0o600"
 
@@ -400,15 +402,67 @@ def test_a_taken_name_or_an_unknown_role_is_not_enrolled(keys: KeyFolder, name: 
 
 
 def test_without_the_root_key_nothing_changes(keys: KeyFolder, tmp_path: Path) -> None:
-    (tmp_path / f"keys/{keys.signer}.key").unlink()
+    (root,) = keys.root_keys()
+    root.unlink()
+    before = sorted(p.name for p in (tmp_path / "keys").rglob("*"))
     alone = KeyFolder(tmp_path / "keys")
     for change in (alone.renew, alone.rotate, lambda: alone.enrol(Signer().public, "Ann", ["approver"])):
         with pytest.raises(Denied, match="root keys that must sign") as caught:
             change()
-        assert "`kfm keys restore" in caught.value.remedy
-    assert len(list((tmp_path / "keys/root").iterdir())) == 1
+        assert "`kfm keys restore" in caught.value.remedy and "--root-key" in caught.value.remedy
+    assert sorted(p.name for p in (tmp_path / "keys").rglob("*")) == before
+    assert alone.verify(alone.sign(generation(1))), "what is published needs no root key"
+    (tmp_path / f"keys/{keys.signer}.key").unlink()
     with pytest.raises(Denied, match="no signing key"):
-        alone.sign(generation(1))
+        KeyFolder(tmp_path / "keys").sign(generation(1))
+
+
+def test_the_root_key_leaves_and_comes_back_when_it_is_named(keys: KeyFolder, tmp_path: Path) -> None:
+    (file,) = keys.root_keys()
+    content, safe = file.read_bytes(), tmp_path / "safe.key"
+    with pytest.raises(UsageError, match="beside"):
+        keys.export_root(tmp_path / "keys/people/x.key")
+    safe.write_bytes(b"another")
+    with pytest.raises(UsageError, match="exists"):
+        keys.export_root(safe)
+    safe.write_bytes(content)  # as a crash between the two halves of the move leaves it
+    assert keys.export_root(safe).name == "workspace root"
+    assert safe.read_bytes() == content and not file.exists() and not keys.root_keys()
+    with pytest.raises(Denied, match="no root key here"):
+        keys.export_root(tmp_path / "again.key")
+    with pytest.raises(Denied, match="root keys that must sign"):
+        keys.rotate()
+    old = keys.signer
+    named = KeyFolder(tmp_path / "keys", now=lambda: NOW, root_keys=[safe])
+    assert named.rotate() != old and keys.require_trust().version == 2 and not keys.root_keys()
+    assert oct(safe.stat().st_mode & 0o777) == "0o600"
+
+
+def test_a_key_that_was_both_root_and_builder_goes_on_and_a_rotation_makes_two_of_it(tmp_path: Path) -> None:
+    """As `kfm init` made it before."""
+    one, folder = Signer(), tmp_path / "keys"
+    (folder / "root").mkdir(parents=True)
+    pem = one.key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.PKCS8, ser.NoEncryption())
+    (folder / f"{one.keyid}.key").write_bytes(pem)
+    (folder / f"{one.keyid}.pub").write_bytes(base64.b64encode(one.public))
+    (folder / "root/0001.json").write_bytes(root_of(1, [one.listed("workspace")], [one]))
+    keys = KeyFolder(folder)
+    history = keys.sign(generation(1))
+    put(tmp_path, 1, history)
+    keys.renew()
+    assert keys.verify(history) and list(keys.root_keys()) == [folder / f"{one.keyid}.key"]
+    with pytest.raises(Denied, match="both root and builder") as caught:
+        keys.export_root(tmp_path / "safe.key")
+    assert "`kfm keys rotate`" in caught.value.remedy
+    keys.rotate()
+    trust = keys.require_trust()
+    assert [k.keyid for k in trust.holders("root")] != [k.keyid for k in trust.holders("builder")] == [keys.signer]
+    assert trust.keys[one.keyid].state == "retired" and keys.verify(history)
+    keys.export_root(tmp_path / "safe.key")
+    assert not keys.root_keys() and keys.verify(keys.sign(generation(2)))
+    keys = KeyFolder(folder, root_keys=[tmp_path / "safe.key"])
+    keys.revoke(one.keyid, "stolen", {})
+    assert keys.verify(history), "pinned when it was retired"
 
 
 def test_a_lost_builder_key_is_replaced_with_another_root_key(keys: KeyFolder, tmp_path: Path) -> None:

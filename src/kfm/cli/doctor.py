@@ -21,7 +21,7 @@ from kfm.workspace import Workspace, open_workspace
 
 __all__ = ["ADVICE", "configure", "findings", "main"]
 
-ADVICE = "contact.missing"  # said, but nothing is broken
+ADVICE = ("contact.missing", "root.beside")  # said, but nothing is broken
 
 
 def configure(parser: Parser) -> None:
@@ -59,7 +59,7 @@ def findings(workspace: Workspace, *, fix: bool = False) -> list[dict[str, Any]]
             KeyFolder(workspace.path / "keys").check()
         except KfmError as error:
             found.append({"code": "keys.damaged", "where": "keys", "what": error.happened, "remedy": error.remedy, "fixed": False})
-    found += [*_advice(workspace), *_unscheduled(workspace), *_bad_plans(workspace)]
+    found += [*_advice(workspace), *_beside(workspace), *_unscheduled(workspace), *_bad_plans(workspace)]
     try:
         with open_world(workspace) as world:
             names = sorted({*workspace.registered(), *datasets_with_evidence(world)})
@@ -128,24 +128,42 @@ def _advice(workspace: Workspace) -> list[dict[str, Any]]:
     if not workspace.config.contact and any(is_live(entry.source.url) for entry in entries):
         remedy = "Add `contact: you@example.org` (or an address) to kfm.yml; upstreams ask for one."
         found.append(
-            {"code": ADVICE, "where": "kfm.yml", "what": "no contact is named to upstream hosts", "remedy": remedy, "fixed": False}
+            {"code": ADVICE[0], "where": "kfm.yml", "what": "no contact is named to upstream hosts", "remedy": remedy, "fixed": False}
         )
     return found
 
 
+def _beside(workspace: Workspace) -> list[dict[str, Any]]:
+    """A root key that whoever takes the builder's takes too."""
+    try:
+        keys = KeyFolder(workspace.path / "keys")
+        here = keys.root_keys() if keys.trust() is not None and any((workspace.path / "keys").glob("*.key")) else {}
+    except KfmError:
+        return []  # said with the keys
+    both = any("builder" in key.roles for key in here.values())
+    what = "one key is both root and builder" if both else "the root key lies beside the builder's"
+    remedy = "`kfm keys root export FILE` moves it to a place of its own, say a stick in a safe."
+    remedy = f"`kfm keys rotate` makes two of it; then {remedy}" if both else remedy
+    return [
+        {"code": ADVICE[1], "where": f"{file.relative_to(workspace.path)}", "what": what, "remedy": remedy, "fixed": False} for file in here
+    ]
+
+
 def main(args: Any) -> int:
     found = findings(open_workspace(args.workspace), fix=args.fix)
-    left = [f for f in found if not f["fixed"] and f["code"] != ADVICE]
+    left = [f for f in found if not f["fixed"] and f["code"] not in ADVICE]
     damaged = any("damaged" in f["code"] or f["code"] == "store.unusable" for f in left)
     code = 6 if damaged else 1 if left else 0
     if args.json:
         emit({"findings": found})
         return code
     for f in found:
-        print(f"  {sign('PASS' if f['fixed'] else 'FAILED')} {f['code']:<20} {f['where']}: {f['what']}{' (mended)' if f['fixed'] else ''}")
+        state = "PASS" if f["fixed"] else "NOOP" if f["code"] in ADVICE else "FAILED"
+        print(f"  {sign(state)} {f['code']:<20} {f['where']}: {f['what']}{' (mended)' if f['fixed'] else ''}")
         if not f["fixed"]:
             print(f"      {f['remedy']}")
-    print(f"{sign('PASS')} nothing to mend" if not found else f"{len(found)} findings, {len(found) - len(left)} mended")
+    mended = sum(f["fixed"] for f in found)
+    print(f"{sign('PASS')} nothing to mend" if not left and not mended else f"{len(left) + mended} findings, {mended} mended")
     if code:
         say(f"exit {code}")
     return code

@@ -3,14 +3,18 @@
 kfm keys new --name "R. Stone" [--role approver|witness|builder|root] [--out FILE]
 kfm keys enrol FILE.pub --name NAME --role ROLE      the private half stays elsewhere
 kfm keys list | rotate | renew [--years N]
+kfm keys root export FILE                            the root key leaves the workspace; changes then need --root-key FILE
 kfm keys root adopt                                  go by a new root, made after the old one was lost
 kfm keys revoke KEYID|NAME --reason WHY
 kfm keys backup -o FILE | restore FILE               sealed with a passphrase, asked for or from env:NAME
 
+The root key signs who may sign what, the builder key what is published. Whoever has both can rewrite history: keep the root key elsewhere.
+
 A lost key. Lost builder key: `kfm keys rotate` with the root key makes a new one, and history stays good. Lost root key: nobody can
 change who may sign; a new root (move keys/root away, then `kfm init`, or `kfm keys renew` if the builder key is there) has a new
-fingerprint; the workspace goes by it after `kfm keys root adopt`, and readers must pin it again. Lost data key (keys/data): the raw bytes of that dataset are gone. So make a backup, and
-keep it elsewhere; one made before an erasure still holds the erased data key, and must be destroyed with it.
+fingerprint; the workspace goes by it after `kfm keys root adopt`, and readers must pin it again. Lost data key (keys/data): the raw bytes
+of that dataset are gone. So make a backup, and keep it elsewhere; one made before an erasure still holds the erased data key, and must be
+destroyed with it.
 """
 
 import base64
@@ -43,20 +47,27 @@ def configure(parser: Parser) -> None:
     parser.add_argument(
         "what",
         nargs="?",
-        metavar="FILE|KEYID|NAME|adopt",
-        help="enrol: a public key; restore: a backup; revoke: whose key; root: what to do",
+        metavar="FILE|KEYID|NAME|VERB",
+        help="enrol: a public key; restore: a backup; revoke: whose key; root: export or adopt",
     )
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="root export: where the root key goes")
     parser.add_argument("--name", help="whose key it is")
     parser.add_argument("--role", choices=ROLES, default="approver", help="what it may sign; default: approver")
     parser.add_argument("--reason", help="why a key is revoked")
     parser.add_argument("--years", type=float, default=2, help="how long the root is good for from now; default: 2")
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="where the private half, or the backup, goes")
+    parser.add_argument("--root-key", type=Path, action="append", default=[], metavar="FILE", help="a root key that was exported")
     parser.add_argument("--passphrase", metavar="env:NAME", help="where the passphrase of a backup is; default: it is asked for")
 
 
 def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
-    keys = KeyFolder(workspace.path / "keys")
+    if args.file is not None and (args.action, args.what) != ("root", "export"):
+        raise UsageError(f"{args.file} is one argument too many.", expected=f"kfm keys {args.action}", remedy="See `kfm keys --help`.")
+    for file in args.root_key:
+        if not file.is_file():
+            raise UsageError(f"There is no file {file}.", expected="an exported root key", remedy="Check the path.")
+    keys = KeyFolder(workspace.path / "keys", root_keys=args.root_key)
     if args.action == "list":
         return _list(keys, args)
     if args.action in _CHANGES and keys.trust() is not None and (why := _in_store(workspace, root_problem)) is not None:
@@ -144,8 +155,16 @@ def _renew(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
 
 
 def _root(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
+    if args.what == "export":
+        target = _needed(args.file or args.out, "root export FILE")
+        if not target.absolute().parent.is_dir():
+            raise UsageError(
+                f"There is no folder for {target.name}.", expected="a folder that exists", remedy="Make it, or choose another."
+            )
+        key = keys.export_root(target, args.name)
+        return {"name": key.name, "keyid": key.keyid, "private": str(target)}
     if args.what != "adopt":
-        _needed(None, "root adopt")
+        _needed(None, "root export FILE | root adopt")
     with open_world(workspace) as world:
         at = adopt_root(world)
     say("Readers who pinned another root will refuse what is published now, until they pin this one.")
