@@ -4,6 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kfm import canonical
 from kfm.clock import rfc3339
@@ -75,7 +76,7 @@ def owed(world: World, dataset_id: str) -> list[Act]:
     found = []
     for act in meant(world.data, dataset_id):
         made = world.channel(dataset_id).predicate(act.predicate.generation)
-        if made == act.predicate:
+        if made is not None and replace(made, root=None) == act.predicate:  # the root it was made under is named as it is appended
             found.append(act)
         elif made is not None:
             drop(world, act)
