@@ -173,14 +173,15 @@ def test_a_new_root_is_gone_by_only_once_it_is_adopted(kfm: Kfm, ws: Path, tmp_p
 
 def test_the_doctor_says_when_the_root_key_lies_beside_the_builders_until_it_is_exported(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
     said = kfm("doctor", "--json")
-    (beside,) = [f for f in said.json["findings"] if f["code"] == "root.beside"]
-    assert said.code == 0 and "root export" in beside["remedy"] and (ws / beside["where"]).is_file()
+    (beside,) = said.json["advice"]
+    assert (said.code, said.json["findings"], beside["code"]) == (0, [], "root.beside")
+    assert "root export" in beside["remedy"] and (ws / beside["where"]).is_file()
     assert "root.beside" in kfm("doctor").out and "nothing to mend" in kfm("doctor").out
     safe = tmp_path / "safe.key"
     assert kfm("keys", "root", "export").code == 2 and kfm("keys", "root").code == 2 and kfm("keys", "renew", "x", "y").code == 2
     assert kfm("keys", "root", "export", str(tmp_path / "none" / "x")).code == 2
     assert kfm("keys", "root", "export", str(safe), "--json").json["name"] == "workspace root"
-    assert safe.stat().st_mode & 0o777 == 0o600 and not [f for f in kfm("doctor", "--json").json["findings"] if f["code"] == "root.beside"]
+    assert safe.stat().st_mode & 0o777 == 0o600 and kfm("doctor", "--json").json["advice"] == []
     assert kfm("keys", "root", "export", str(tmp_path / "more.key")).code == 3, "it is not here any more"
     for change in (("rotate",), ("renew",), ("new", "--name", "Ann")):
         assert kfm("keys", *change).code == 3 and kfm("keys", *change, "--root-key", str(tmp_path / "no")).code == 2

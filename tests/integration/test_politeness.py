@@ -236,12 +236,12 @@ def test_polling_leaves_nothing_to_commit(kfm: Kfm, ws: Path, server: ReplayServ
 
 
 def test_doctor_names_inline_secrets_and_a_missing_contact(kfm: Kfm, ws: Path) -> None:
-    assert [f["code"] for f in kfm("doctor", "--json").json["findings"]] == ["root.beside"]
+    assert kfm("doctor", "--json").json["findings"] == []
     register(ws, more="cadence: daily\n")
     said = kfm("doctor", "--json")
-    assert (said.code, [f["code"] for f in said.json["findings"]]) == (0, ["contact.missing", "root.beside"])
+    assert (said.code, [f["code"] for f in said.json["findings"]]) == (0, ["contact.missing"])
     configure(ws, "contact: data@agency.example\n")
-    assert [f["code"] for f in kfm("doctor", "--json").json["findings"]] == ["root.beside"]
+    assert kfm("doctor", "--json").json["findings"] == []
     folder = ws / "scripts" / "connectors" / "people"
     folder.mkdir(parents=True)
     (folder / "notes.py").write_text("API_KEY = '" + "q7Rt9ZpLw2Xv" + "Kd8sYb4Nm1Gh" + "'\n")

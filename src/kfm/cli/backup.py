@@ -85,7 +85,7 @@ def _restore(args: Any) -> int:
         )
     done = restore_backup(args.restore, args.workspace)
     workspace = open_workspace(args.workspace)
-    found = [f for f in findings(workspace) if f["code"] not in ADVICE]
+    found = [f for f in findings(workspace) if f["code"] != ADVICE]
     tried = None if done["needs"] == "keys" or done["reindex_needed"] else _dry_run(workspace)
     well = not found and (tried is None or tried.exit_code in (0, 7))
     if args.json:

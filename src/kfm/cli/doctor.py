@@ -1,6 +1,6 @@
 """Look for damage and leftovers. --fix mends what the evidence allows and sets the rest aside.
 
---json = {"findings": [{code, where, what, remedy, fixed}]}. Exit 0 when nothing is left to do, 6 for damage, 1 otherwise.
+--json = {"findings": [{code, where, what, remedy, fixed}], "advice": [{code, where, what, remedy}]}; advice is about what is not broken. Exit 0 when nothing is left to do, 6 for damage, 1 otherwise.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from kfm.workspace import Workspace, open_workspace
 
 __all__ = ["ADVICE", "configure", "findings", "main"]
 
-ADVICE = ("contact.missing", "root.beside")  # said, but nothing is broken
+ADVICE = "contact.missing"  # said, but nothing is broken
 
 
 def configure(parser: Parser) -> None:
@@ -59,7 +59,7 @@ def findings(workspace: Workspace, *, fix: bool = False) -> list[dict[str, Any]]
             KeyFolder(workspace.path / "keys").check()
         except KfmError as error:
             found.append({"code": "keys.damaged", "where": "keys", "what": error.happened, "remedy": error.remedy, "fixed": False})
-    found += [*_advice(workspace), *_beside(workspace), *_unscheduled(workspace), *_bad_plans(workspace)]
+    found += [*_advice(workspace), *_unscheduled(workspace), *_bad_plans(workspace)]
     try:
         with open_world(workspace) as world:
             names = sorted({*workspace.registered(), *datasets_with_evidence(world)})
@@ -128,12 +128,12 @@ def _advice(workspace: Workspace) -> list[dict[str, Any]]:
     if not workspace.config.contact and any(is_live(entry.source.url) for entry in entries):
         remedy = "Add `contact: you@example.org` (or an address) to kfm.yml; upstreams ask for one."
         found.append(
-            {"code": ADVICE[0], "where": "kfm.yml", "what": "no contact is named to upstream hosts", "remedy": remedy, "fixed": False}
+            {"code": ADVICE, "where": "kfm.yml", "what": "no contact is named to upstream hosts", "remedy": remedy, "fixed": False}
         )
     return found
 
 
-def _beside(workspace: Workspace) -> list[dict[str, Any]]:
+def _beside(workspace: Workspace) -> list[dict[str, str]]:
     """A root key that whoever takes the builder's takes too."""
     try:
         keys = KeyFolder(workspace.path / "keys")
@@ -144,24 +144,25 @@ def _beside(workspace: Workspace) -> list[dict[str, Any]]:
     what = "one key is both root and builder" if both else "the root key lies beside the builder's"
     remedy = "`kfm keys root export FILE` moves it to a place of its own, say a stick in a safe."
     remedy = f"`kfm keys rotate` makes two of it; then {remedy}" if both else remedy
-    return [
-        {"code": ADVICE[1], "where": f"{file.relative_to(workspace.path)}", "what": what, "remedy": remedy, "fixed": False} for file in here
-    ]
+    return [{"code": "root.beside", "where": f"{file.relative_to(workspace.path)}", "what": what, "remedy": remedy} for file in here]
 
 
 def main(args: Any) -> int:
-    found = findings(open_workspace(args.workspace), fix=args.fix)
-    left = [f for f in found if not f["fixed"] and f["code"] not in ADVICE]
+    workspace = open_workspace(args.workspace)
+    found, advice = findings(workspace, fix=args.fix), _beside(workspace)
+    left = [f for f in found if not f["fixed"] and f["code"] != ADVICE]
     damaged = any("damaged" in f["code"] or f["code"] == "store.unusable" for f in left)
     code = 6 if damaged else 1 if left else 0
     if args.json:
-        emit({"findings": found})
+        emit({"findings": found, "advice": advice})
         return code
     for f in found:
-        state = "PASS" if f["fixed"] else "NOOP" if f["code"] in ADVICE else "FAILED"
+        state = "PASS" if f["fixed"] else "NOOP" if f["code"] == ADVICE else "FAILED"
         print(f"  {sign(state)} {f['code']:<20} {f['where']}: {f['what']}{' (mended)' if f['fixed'] else ''}")
         if not f["fixed"]:
             print(f"      {f['remedy']}")
+    for f in advice:
+        print(f"  {sign('NOOP')} {f['code']:<20} {f['where']}: {f['what']}\n      {f['remedy']}")
     mended = sum(f["fixed"] for f in found)
     print(f"{sign('PASS')} nothing to mend" if not left and not mended else f"{len(left) + mended} findings, {mended} mended")
     if code:
