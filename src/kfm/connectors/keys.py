@@ -15,6 +15,7 @@ __all__ = ["MOST", "Array", "Duplicates", "KeyFile", "buckets"]
 
 _BUCKET = 1 << 25  # bytes sorted at once
 _READ = 1 << 23  # bytes read at once; files are not mapped, their pages would count as ours
+_RUN = 1 << 17  # hashes put in order at once, while the writer is at work
 _SHOWN = 20
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # spreads neighbouring numbers over all 64 bits
 _ROW = np.dtype([("hash", np.int64), ("key", np.uint64, 2), ("body", np.uint64, 2), ("spelling", np.uint64, 2), ("row", np.int64)])
@@ -42,6 +43,9 @@ class KeyFile:
     def __init__(self, folder: Path) -> None:
         self._path, self._nominees = folder / ".keys.bin", folder / ".nominees.bin"
         self._file = self._path.open("wb")
+        self._fresh: list[Array] = []  # not in order yet
+        self._runs: list[Array] = []  # each in order; all of them while they fit into one bucket
+        self._count = 0
 
     def add(self, arrays: Sequence["pa.Array"]) -> None:
         """Note the keys of some rows, one array per key column."""
@@ -49,18 +53,40 @@ class KeyFile:
         for array in map(composed, arrays):
             total = (total ^ _hashes(array)) * _MIX
             total ^= total >> np.uint64(29)
-        total.view(np.int64).tofile(self._file)
+        hashes = total.view(np.int64)
+        hashes.tofile(self._file)
+        self._count += len(hashes)
+        if self._count * 8 < _BUCKET:
+            self._fresh.append(hashes)
+            if sum(map(len, self._fresh)) >= _RUN:
+                self._order()
+        else:
+            self._fresh, self._runs = [], []
+
+    def _order(self) -> None:
+        run = np.concatenate(self._fresh)
+        run.sort()
+        self._runs.append(run)
+        self._fresh = []
+
+    def _twice(self) -> Array:
+        """The hashes that more than one row has, in order."""
+        if self._count * 8 >= _BUCKET:
+            return np.sort(np.concatenate([_repeated(np.sort(bucket)) for bucket in buckets(self._path, np.dtype(np.int64))]))
+        self._order()
+        together = np.concatenate(self._runs)
+        self._runs = []
+        together.sort(kind="stable")  # merges runs, where the other kind would begin anew
+        return _repeated(together)
 
     def resolve(self, table: Path, key: tuple[str, ...]) -> Duplicates | None:
         """Compare the rows of `table` whose keys were seen twice; None when there are none."""
         self._file.close()
-        size = self._path.stat().st_size // 8
-        twice = np.concatenate([_repeated(bucket) for bucket in buckets(self._path, np.dtype(np.int64))])
+        twice = self._twice()
         if not len(twice):
             return None
-        twice.sort()
         self._nominate(table, key, twice)
-        return _judge(buckets(self._nominees, _ROW), size)
+        return _judge(buckets(self._nominees, _ROW), self._count)
 
     def _nominate(self, table: Path, key: tuple[str, ...], twice: Array) -> None:
         """Write (key digest, row digest, row number) of every row whose hash is in `twice`, which is sorted."""
@@ -109,6 +135,9 @@ def plain(array: "pa.Array") -> list[Any]:
 def buckets(path: Path, kind: "np.dtype[Any]", of: int = 0) -> Iterator[Array]:
     """Hashes, or rows with one, in groups that fit into memory; equal hashes fall into one group, whichever file `of` bytes they are in."""
     count = (of or path.stat().st_size) // _BUCKET + 1
+    if count == 1:
+        yield np.fromfile(path, kind)
+        return
     for bucket in range(count):
         pieces = (piece[(piece["hash"] if kind.names else piece) % count == bucket] for piece in _pieces(path, kind))
         yield np.concatenate([np.empty(0, kind), *pieces])
@@ -122,7 +151,7 @@ def _pieces(path: Path, kind: "np.dtype[Any]") -> Iterator[Array]:
 
 
 def _repeated(hashes: Array) -> Array:
-    hashes.sort()
+    """What is there more than once among hashes in order."""
     return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
 
 
