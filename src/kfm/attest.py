@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from kfm import canonical
 from kfm.clock import rfc3339
+from kfm.durable import create_durably, sync_folder
 from kfm.errors import Denied, IntegrityError, KfmError, StepFailed, UsageError
 from kfm.model import ids
 from kfm.trust import (
@@ -45,7 +46,7 @@ from kfm.trust import (
 
 __all__ = [
     "PAYLOAD_TYPE", "Envelope", "KeyFolder", "PersonKey", "Verifier", "channel_heads", "check_attestation", "check_witnesses",
-    "create_durably", "ed25519_verify", "new_private", "pae", "provenance", "slug", "statement", "unwrap", "witness_statement",
+    "ed25519_verify", "new_private", "pae", "provenance", "slug", "statement", "unwrap", "witness_statement",
 ]  # fmt: skip
 
 SLSA, BUILD_TYPE, WITNESS = "https://slsa.dev/provenance/v1", "kfm://build/version/v1", "kfm://predicate/witness/v1"
@@ -113,30 +114,6 @@ def _damaged_key() -> IntegrityError:
         expected="keys/<id>.key to be the private half of keys/<id>.pub",
         remedy="Restore both with `kfm keys restore FILE`. Nothing was signed and nothing official changed.",
     )
-
-
-def create_durably(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Make `content` appear at `path` whole or not at all; raises `FileExistsError` when the name is taken."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temp = path.parent / f".{path.name}.{os.urandom(4).hex()}.tmp"
-    try:
-        with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(temp, path)
-        for folder in (path.parent, path.parent.parent):
-            _sync(folder)
-    finally:
-        temp.unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def slug(name: str) -> str:
@@ -311,7 +288,7 @@ class KeyFolder:
             target.chmod(0o600)
         for one in found:
             one.unlink()
-            _sync(one.parent)
+            sync_folder(one.parent)
         return key
 
     def _heads(self) -> dict[str, Head]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from kfm.durable import create_durably
 from kfm.errors import Denied, IntegrityError
 
 __all__ = ["SEALED", "Vaults"]
@@ -35,21 +36,8 @@ class Vaults:
         path = self._kept / name if (self._kept / name).exists() else self._folder / name
         if make and not path.exists():
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            temp = self._folder / f".{name}.{os.getpid()}"
-            fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(fd, os.urandom(32).hex().encode() + b"\n")
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-            with contextlib.suppress(FileExistsError):
-                os.link(temp, path)  # two processes may both be first: one key wins
-            temp.unlink()
-            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            with contextlib.suppress(FileExistsError):  # two may both be first: one key wins
+                create_durably(path, os.urandom(32).hex().encode() + b"\n", 0o600)
         try:
             raw = bytes.fromhex(path.read_text().strip())
         except FileNotFoundError as error:

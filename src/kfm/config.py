@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from kfm import canonical
+from kfm.durable import replace_durably
 from kfm.errors import KfmError, UsageError
 from kfm.fetch.url import expand_url, find_inline_secret, is_reference, names_a_secret
 from kfm.model.dataset import DatasetEntry, UpdaterConfig, WorkspaceConfig
@@ -437,8 +438,6 @@ def change_entry(workspace: Path, dataset_id: str, changes: Mapping[str, Any], i
     else:
         comments = "".join(line + "\n" for line in text.splitlines() if line.startswith("#"))
         content = comments.encode() + msgspec.yaml.encode(changed)
-    temp = target.with_name(f".{target.name}.new")
-    temp.write_bytes(content)
-    temp.replace(target)
+    replace_durably(target, content)
     if target != path:
         path.unlink()

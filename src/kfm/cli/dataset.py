@@ -15,6 +15,7 @@ import msgspec
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say
 from kfm.config import change_entry, check_source_url, entry_path, new_entry
+from kfm.durable import create_durably
 from kfm.errors import KfmError, UsageError
 from kfm.model.dataset import Column
 from kfm.model.ids import check_dataset_id
@@ -80,8 +81,7 @@ def _new(workspace: Any, args: Any) -> int:
     plain |= {k: v for k, v in (("licence", args.licence), ("sensitivity", args.sensitivity), ("policy_label", args.policy_label)) if v}
     plain |= {"source": source, "business_key": list(args.key), "cadence": args.cadence}
     new_entry(plain)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.yaml.encode(plain, order=None))
+    create_durably(path, msgspec.yaml.encode(plain, order=None))
     missing = [k for k in ("licence", "sensitivity", "policy_label") if k not in plain]
     if args.json:
         emit({"status": "registered", "dataset_id": args.dataset_id, "missing": missing})

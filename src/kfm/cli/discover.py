@@ -15,6 +15,7 @@ from kfm.cli.call import Parser, again, emit
 from kfm.cli.run import run_dataset, still_kept, tell
 from kfm.cli.terminal import say, show, sign
 from kfm.config import entry_path, load_dataset
+from kfm.durable import create_durably
 from kfm.errors import KfmError, UsageError
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
@@ -103,7 +104,7 @@ def _adopt(workspace: Workspace, args: Any) -> int:
         raise UsageError(f"{args.adopt} is registered.", expected="an unregistered dataset", remedy=f"`kfm dataset show {args.adopt}`")
     address = usable_address(str(entry["source"]["url"]))  # the draft may be older than the rule
     path = entry_path(workspace.path, args.adopt)
-    path.write_bytes(msgspec.yaml.encode(entry))
+    create_durably(path, msgspec.yaml.encode(entry))
     try:
         load_dataset(workspace.path, args.adopt)
     except UsageError:

@@ -27,9 +27,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kfm.attest import KeyFolder, channel_heads, create_durably, new_private, slug
+from kfm.attest import KeyFolder, channel_heads, new_private, slug
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say
+from kfm.durable import create_durably
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.roots import adopt_root, check_root, rolled_back, root_problem
 from kfm.trust import ROLES

@@ -7,9 +7,10 @@ kfm witness check DIR                                            exit 6 when the
 from pathlib import Path
 from typing import Any
 
-from kfm.attest import check_witnesses, create_durably, unwrap, witness_statement
+from kfm.attest import check_witnesses, unwrap, witness_statement
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
+from kfm.durable import create_durably
 from kfm.errors import Denied, IntegrityError, UsageError
 from kfm.model import ids
 from kfm.verify import Verified

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kfm.clock import Clock
+from kfm.durable import sync_folder
 from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
 from kfm.interrupts import finishing
 from kfm.store.backfill import BackfillView
@@ -83,7 +84,8 @@ class SqliteStore:
             raise _store_error(path, error) from error
         self._file = _identity(path)
         if new:  # SQLite syncs its file, not the way to it
-            _sync_names(path.parent, path.parent.parent)
+            sync_folder(path.parent)
+            sync_folder(path.parent.parent)
         self.epoch = int(row[0]) if row else 1
 
     def _open(self) -> sqlite3.Connection:
@@ -362,15 +364,6 @@ def _carry(db: sqlite3.Connection, tables: list[str]) -> None:
         db.execute(f"insert into main.{table} ({columns}) select {columns} from old.{table}")
     db.execute(WAIT_AGAIN)
     db.execute("commit")
-
-
-def _sync_names(*folders: Path) -> None:
-    for folder in folders:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
 
 _NOT_DAMAGE = ("full", "readonly", "disk I/O", "unable to open", "locked")
