@@ -28,7 +28,7 @@ from kfm.receipts import run_files
 from kfm.records import prov_record, version_records
 from kfm.release import Tables, measured, merge_tables, open_table, release_mark, says_newer, suppress_rules, tables_of
 from kfm.runlog import RunLog
-from kfm.wal import Wal
+from kfm.wal import Page, Wal
 from kfm.world import Outcome, World, table_rows
 from kfm.zones.base import hash_file, room
 
@@ -41,7 +41,7 @@ __all__ = ["assemble", "judge_candidate", "propose"]
 def assemble(work: "Update", wal: Wal, result: TransformResult) -> "Steps":
     """From a durable part to PROPOSED or REJECTED, under the lease of the dataset."""
     token = yield from _dataset_lease(work)
-    wal.tokens = (work.token, token)
+    wal.under(work.token, token)
     head = _pin(work, wal)
     check_base(work.target, work.partial, head)
     yield "assemble pinned"
@@ -113,8 +113,7 @@ def _pin(work: "Update", wal: Wal) -> Generation:
     world, target = work.world, work.target
     channel = world.channel(target.dataset_id)
 
-    def pin(tx: Any) -> Generation:
-        tx.leases.check(*wal.tokens)
+    def pin(tx: Any, page: Page) -> tuple[LedgerRow, Generation]:
         row = tx.runs.get(wal.run.run_id)
         if row is None or row.state != "CLAIMED":
             raise Fenced(f"Run {wal.run.run_id} was closed by another.", expected="it to be CLAIMED", remedy="Run the command again.")
@@ -122,19 +121,17 @@ def _pin(work: "Update", wal: Wal) -> Generation:
         if wal.state("pin") is None:
             number = tx.index.new_proposal(wal.run.run_id)
             part = wal.payload("transform")["part"]
-            wal.make(
+            page.make(
                 "PLAN",
                 "pin",
                 "DONE",
                 {"base_generation": head.generation, "base_version": head.version_id, "part": part, "proposal": number},
             )
-            wal.make("EXECUTE", "assemble", "IN_PROGRESS", {})
-            wal.run = tx.runs.move(wal.run.run_id, "CLAIMED", pinned=head.generation)
-        tx.runs.append(wal.take_riding())
-        found: Generation = head
-        return found
+            page.make("EXECUTE", "assemble", "IN_PROGRESS", {})
+            row = tx.runs.move(wal.run.run_id, "CLAIMED", pinned=head.generation)
+        return row, head
 
-    pinned: Generation = world.store.transaction(pin)
+    wal.run, pinned = wal.commit(pin)
     return pinned
 
 
@@ -373,10 +370,8 @@ def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list
     facts["rows_written"] = max(0, wal.run.rows_written - tables.withdrawn)
     now = rfc3339(world.clock.now())
 
-    def close(tx: Any) -> tuple[LedgerRow, str]:
-        tx.leases.check(*wal.tokens)
+    def close(tx: Any, page: Page) -> tuple[LedgerRow, str]:
         head = channel.head(tx)
-        tx.runs.append(wal.take_riding())
         pinned = wal.payload("pin")["base_generation"]
         if pinned != head.generation:
             row = tx.runs.move(
@@ -411,7 +406,7 @@ def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list
         tx.leases.release(*wal.tokens)
         return row, again[0] if again else ""
 
-    row, _ = world.store.transaction(close)
+    row, _ = wal.commit(close)
     work.row = row
     work.log.say(
         "transform.metadata",

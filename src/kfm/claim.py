@@ -86,7 +86,7 @@ def claim(
         return Decision(
             kind="resume",
             row=resumable,
-            wal=Wal(world.store, world.clock, resumable, tx.runs.journal(resumable.wal_id)),
+            wal=Wal(world.store, world.clock, resumable, tx.runs.journal(resumable.wal_id), (token,)),
             head=head,
             forced=forced,
         )
@@ -95,7 +95,7 @@ def claim(
     close_runs(tx, world, mine, "another input, spec or base came first" if not forced else "closed by --force")
     place = next((r for r in mine if r.state == "PROPOSED" and r.pinned == head.generation and _keeps_place(world, r)), None)
     why = without_emitter(job.reason) if job is not None and not target.staged else ""
-    return _new_run(tx, world, target, captured, plan, toolchain, run_id, head, forced, place, why)
+    return _new_run(tx, world, target, token, captured, plan, toolchain, run_id, head, forced, place, why)
 
 
 def _unfinished(tx: Any, target: Target) -> list[LedgerRow]:
@@ -285,6 +285,7 @@ def _new_run(
     tx: Any,
     world: World,
     target: Target,
+    token: Token,
     captured: Captured,
     plan: Plan,
     toolchain: str,
@@ -301,8 +302,9 @@ def _new_run(
     tx.runs.insert(row)
     if target.again is None:  # a kept capture tells nothing new about upstream
         tx.runs.put_look(target.dataset_id, target.partition, run_id, "changed")
-    wal = Wal(world.store, world.clock, row)
-    wal.make(
+    wal = Wal(world.store, world.clock, row, tokens=(token,))
+    page = wal.page()
+    page.make(
         "PLAN",
         "plan",
         "DONE",
@@ -316,13 +318,13 @@ def _new_run(
             **({"request_reason": why} if why else {}),
         },
     )
-    wal.make(
+    page.make(
         "EXECUTE",
         "capture",
         "IN_PROGRESS",
         {"capture_id": captured.capture_id, "files": {n: s["digest"] for n, s in zip(captured.files, captured.sources)}},
     )
-    tx.runs.append(wal.take_riding())
+    wal.begin(tx, page)
     return Decision(kind="new", row=row, wal=wal, head=head, forced=forced)
 
 

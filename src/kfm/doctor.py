@@ -171,7 +171,7 @@ def _generation_rows(world: World, dataset_id: str, found: _Findings) -> None:
 
 
 def _journals(world: World, dataset_id: str, found: _Findings, fix: bool) -> None:
-    for row in world.store.read(lambda tx: tx.runs.open_runs(dataset_id)):
+    for row in world.store.read(lambda tx: [*tx.runs.open_runs(dataset_id), *tx.runs.unarchived(dataset_id)]):
         try:
             check_chain(world.store.read(lambda tx, r=row: tx.runs.journal(r.wal_id)))
         except IntegrityError as error:
@@ -181,8 +181,14 @@ def _journals(world: World, dataset_id: str, found: _Findings, fix: bool) -> Non
 
 
 def _set_aside_journal(world: World, row: LedgerRow) -> None:
-    """Keep the journal, close its run: COMMITTED when the channel has it, else its number is taken and it starts over."""
+    """Keep the journal, close its run: COMMITTED when the channel has it, else its number is taken and it starts over.
+
+    One that has ended stays as it ended: its receipt is written without the records.
+    """
     _keep_journal(world, row.run_id, world.store.read(lambda tx: tx.runs.raw_journal(row.wal_id)))
+    if row.ended_at is not None:
+        world.store.transaction(lambda tx: tx.runs.drop_journal(row.wal_id))
+        return
     state = "SUPERSEDED"
     if row.intent is not None:
         void(world, row.dataset_id, row.intent, "0.0", "the journal of its run was damaged")

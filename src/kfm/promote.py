@@ -27,7 +27,7 @@ from kfm.proposal import approvals_of, count, load, proposal_path, registry_dige
 from kfm.raw import checksums
 from kfm.receipts import finish, run_folder, seal
 from kfm.release import candidate_path, precise_path
-from kfm.wal import Wal
+from kfm.wal import Page, Wal
 from kfm.world import Outcome, World, table_rows
 
 if TYPE_CHECKING:
@@ -100,8 +100,7 @@ class _Promote:
         self.log = world.log(row.dataset_id)
         self.log.bind(row.run_id)
         records = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
-        self.wal = Wal(world.store, world.clock, row, records)
-        self.wal.tokens = (token,)
+        self.wal = Wal(world.store, world.clock, row, records, (token,))
         self.made = False  # ★ has happened
         self.registry_digest: str | None = None  # of the entry and the rules it was proposed under
         self.policy_digest: str | None = None
@@ -222,44 +221,39 @@ class _Promote:
         world, now = self.world, rfc3339(self.world.clock.now())
         no = [r for v in verdicts for r in v.get("reasons", ())]
 
-        def intend(tx: Any) -> str:
-            tx.leases.check(self.token)
+        def intend(tx: Any, page: Page) -> tuple[LedgerRow, str]:
             row = tx.runs.get(self.row.run_id)
             if row is None or row.state != "PROPOSED":
                 tx.leases.release(self.token)
-                return "ended: nothing to promote"
-            self.row = row
+                return self.row, "ended: nothing to promote"
             head = self.channel.head(tx)
             if row.intent is not None and head.generation >= row.intent:
                 taken = tx.index.generation(row.dataset_id, row.intent)
-                return "generation is its own" if taken is not None and taken.run_id == row.run_id else "generation is another's"
+                return row, "generation is its own" if taken is not None and taken.run_id == row.run_id else "generation is another's"
             changed = self.inputs_changed or self.registry_digest not in (None, registry_digest(world, row.dataset_id))
             if row.intent is not None and (no or changed or not approved(world, row)):
-                return "denied, its number must be taken"  # a frozen holder may still write it
+                return row, "denied, its number must be taken"  # a frozen holder may still write it
             if changed:
-                self.row = self._end(tx, row, "SUPERSEDED", "the registry entry or an input changed after it was proposed", now)
+                ended = self._end(tx, row, "SUPERSEDED", "the registry entry or an input changed after it was proposed", now)
                 _ask_again(tx, row)
-                return "ended: SUPERSEDED"
+                return ended, "ended: SUPERSEDED"
             if no:
-                self.row = self._end(tx, row, "REJECTED", self._why(no), now)
-                return "ended: REJECTED"
+                return self._end(tx, row, "REJECTED", self._why(no), now), "ended: REJECTED"
             if row.intent is None:
                 if row.pinned != head.generation:
-                    self.row = self._end(tx, row, "SUPERSEDED", f"base {row.pinned} is not the head {head.generation}", now)
+                    ended = self._end(tx, row, "SUPERSEDED", f"base {row.pinned} is not the head {head.generation}", now)
                     _ask_again(tx, row)
-                    return "ended: SUPERSEDED"
+                    return ended, "ended: SUPERSEDED"
                 if not approved(world, row):  # once, for this generation: an approval given for anything else does not count
-                    self.row = tx.runs.move(row.run_id, "PROPOSED", promo=0)
                     tx.leases.release(self.token)
-                    return "ended: waits for a person"
-                self.row = tx.runs.move(row.run_id, "PROPOSED", intent=head.generation + 1)
-                self.wal.make("UPSERT", "version", "IN_PROGRESS", {"generation": self.row.intent, "version_id": row.version_id})
-                self.wal.make("LINEAGE", "lineage", "PENDING", {"cypher": f"{run_folder(row)}/lineage.cypher"})
-                tx.runs.append(self.wal.take_riding())
-            self.wal.run = self.row
-            return f"intent: generation {self.row.intent}"
+                    return tx.runs.move(row.run_id, "PROPOSED", promo=0), "ended: waits for a person"
+                row = tx.runs.move(row.run_id, "PROPOSED", intent=head.generation + 1)
+                page.make("UPSERT", "version", "IN_PROGRESS", {"generation": row.intent, "version_id": row.version_id})
+                page.make("LINEAGE", "lineage", "PENDING", {"cypher": f"{run_folder(row)}/lineage.cypher"})
+            return row, f"intent: generation {row.intent}"
 
-        said: str = world.store.transaction(intend)
+        self.row, said = self.wal.commit(intend)
+        self.wal.run = self.row
         return said
 
     def _why(self, no: list[dict[str, str]]) -> str:
@@ -285,11 +279,11 @@ class _Promote:
         yield "cypher written"
         wal.done("UPSERT", "version", {"version_id": row.version_id})
         wal.done("LINEAGE", "lineage", {"edges": len(edges(record))})
-        wal.make("LINEAGE", "channel", "IN_PROGRESS", {"generation": row.intent, "path": self.channel.path(int(row.intent or 0))})
         assets = {path: artifact["digest"] for path, artifact in candidate["artifacts"].items()}
         payload = canonical.dumps({"version_id": row.version_id, "assets": assets}).decode()
 
-        def rows(tx: Any) -> None:
+        def rows(tx: Any, page: Page) -> None:
+            page.make("LINEAGE", "channel", "IN_PROGRESS", {"generation": row.intent, "path": self.channel.path(int(row.intent or 0))})
             tx.index.put_lineage(row.run_id, row.dataset_id, int(row.intent or 0), msgspec.json.encode(record).decode(), edges(record))
             tx.index.put_outbox(row.run_id, row.dataset_id, int(row.intent or 0), payload)
 
@@ -365,10 +359,8 @@ class _Promote:
         if state == "COMMITTED":
             self.wal.done("LINEAGE", "channel", {"generation": self.row.intent})
 
-        def done(tx: Any) -> LedgerRow:
-            tx.leases.check(self.token)
+        def done(tx: Any, page: Page) -> LedgerRow:
             head = self.channel.head(tx)
-            tx.runs.append(self.wal.take_riding())
             changes = {"latency_ms": _latency(self.row, now), "freshness_minutes": self._freshness(now)}
             row = tx.runs.move(self.row.run_id, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now, **changes)
             if state == "COMMITTED":
@@ -389,7 +381,7 @@ class _Promote:
             found: LedgerRow = row
             return found
 
-        self.row = world.store.transaction(done)
+        self.row = self.wal.commit(done)
 
     def _freshness(self, now: str) -> int:
         """Minutes between the newest moment the data speaks of (else upstream's own date, else the capture) and now."""

@@ -117,7 +117,6 @@ class _Assembly(Update):
             assert decision.wal is not None
             assert decision.head is not None
             self.row, self.wal = decision.row, decision.wal
-            self.wal.tokens = (self.token,)
             self.log.bind(self.wal.run.run_id)
             self._say_claimed(decision)
             yield "assemble pinned"
@@ -201,7 +200,7 @@ class _Assembly(Update):
             return Decision(kind="noop", reason=f"already denied: {before.reason}", names=f"run {before.run_id}", exit_code=3)
         for row in same:
             if row.state == "CLAIMED" and (row.part, row.base_version, row.toolchain_digest) == (digest, head.version_id, toolchain):
-                wal = Wal(world.store, world.clock, row, tx.runs.journal(row.wal_id))
+                wal = Wal(world.store, world.clock, row, tx.runs.journal(row.wal_id), (self.token,))
                 return Decision(kind="resume", row=row, wal=wal, head=head, forced=forced)
         check_clock(tx, world, head)
         close_runs(tx, world, mine, "other parts or another base came first")
@@ -242,17 +241,18 @@ class _Assembly(Update):
 
     def _pinned(self, tx: Any, row: LedgerRow, plan: Plan, head: Generation, count: int) -> Wal:
         """The PLAN: base generation and parts, once and for all attempts of this run."""
-        wal = Wal(self.world.store, self.world.clock, row)
+        wal = Wal(self.world.store, self.world.clock, row, tokens=(self.token,))
+        page = wal.page()
         hashed = keep_plan(tx, plan, row.input_hash, head.version_id)
         told = {"spec": self.target.spec, "spec_file_hash": None, "receipt_path": receipt_path(row.run_id, row.timestamp)}
-        wal.make(
+        page.make(
             "PLAN", "plan", "DONE", {"plan": msgspec.to_builtins(plan), "plan_hash": hashed, "base_generation": head.generation, **told}
         )
         pin = {"base_generation": head.generation, "base_version": head.version_id, "part": row.part}
         pin["parts"] = pins_path(row.dataset_id, str(row.part))
-        wal.make("PLAN", "pin", "DONE", {**pin, "count": count, "proposal": tx.index.new_proposal(row.run_id)})
-        wal.make("EXECUTE", "transform", "IN_PROGRESS", {})
-        tx.runs.append(wal.take_riding())
+        page.make("PLAN", "pin", "DONE", {**pin, "count": count, "proposal": tx.index.new_proposal(row.run_id)})
+        page.make("EXECUTE", "transform", "IN_PROGRESS", {})
+        wal.begin(tx, page)
         return wal
 
     # ---- from parts to a candidate -------------------------------------------------------------------------------
@@ -263,8 +263,7 @@ class _Assembly(Update):
             payload = self._collected(base, pins, payloads)
             yield "parts collected"
             wal.done("EXECUTE", "transform", payload)
-            wal.make("EXECUTE", "assemble", "IN_PROGRESS", {})
-            wal.commit()
+            wal.intend("EXECUTE", "assemble", {})
             yield "part DONE"
         render_raw(self.world.data, target.dataset_id, self.world.publish(self.log).update_metadata)
         own = self._own(pins) if target.entry.merge == "partition" else {target.artifact: payload["stored"]}

@@ -29,7 +29,7 @@ from kfm.raw import capture_files, parse_checksums, render_raw
 from kfm.receipts import JOB_TYPE, finish
 from kfm.records import read_facts
 from kfm.runlog import RunLog
-from kfm.wal import Wal
+from kfm.wal import Page, Wal
 from kfm.world import Outcome, Target, World
 from kfm.zones.base import hash_file, room
 
@@ -188,19 +188,17 @@ class Update:
             keep_capture(world, target, wal.run.run_id, captured.capture_id if captured else "", error)
         if told != error.happened:
             error.remedy = f"`kfm explain run {target.dataset_id}` opens the report for you."
-        if wal is not None:
-            step = next((r.step_id for r in reversed(wal.records) if r.status == "IN_PROGRESS"), "transform")
-            wal.make("EXECUTE", step, "FAILED", {"error": told, "code": code})
 
-        def close(tx: Any) -> LedgerRow:
+        def close(tx: Any, page: Page | None = None) -> LedgerRow:
             tx.leases.check(self.token)
             changes = {"state": "FAILED", "reason": told, "ended_at": now, "error_count": 1, "latency_ms": self.elapsed_ms()}
             changes["rows_read"] = detail.get("read", 0)
-            if wal is None:
+            if wal is None or page is None:
                 row = failed_row(tx, world, target, captured, self.forced)
                 tx.runs.insert(msgspec.structs.replace(row, **changes))
             else:
-                tx.runs.append(wal.take_riding())
+                step = next((r.step_id for r in reversed(wal.records) if r.status == "IN_PROGRESS"), "transform")
+                page.make("EXECUTE", step, "FAILED", {"error": told, "code": code})
                 row = tx.runs.move(wal.run.run_id, "CLAIMED", **changes)
             if target.again is None:  # a kept capture tells nothing new about upstream
                 tx.runs.put_look(target.dataset_id, target.partition, row.run_id, "failed")
@@ -210,7 +208,7 @@ class Update:
             return found
 
         try:
-            row = world.store.transaction(close)
+            row = wal.commit(close) if wal is not None else world.store.transaction(close)
         except Fenced as fenced:
             self.release()
             return self.outcome("FENCED", str(fenced), exit_code=5)
@@ -296,7 +294,7 @@ class Update:
         changes = {"state": "STAGED", "ended_at": rfc3339(self.world.clock.now()), "latency_ms": self.elapsed_ms()}
         changes |= _part_fields(wal.payload("transform"), wal.run)
 
-        def stage(tx: Any) -> LedgerRow:
+        def stage(tx: Any, page: Page) -> LedgerRow:
             row: LedgerRow = tx.runs.move(wal.run.run_id, "CLAIMED", **changes)
             self.ack(tx)
             tx.leases.release(*self.tokens)
@@ -375,7 +373,6 @@ class Update:
         captured_by = self.target.again.row if self.target.again is not None else wal.run
         self.target = target = replace(self.target, captured_at=captured_by.timestamp)
         world = self.world
-        wal.tokens = (self.token,)
         kept = self._kept_part(wal)
         if kept is not None:
             return kept
@@ -388,8 +385,7 @@ class Update:
         if is_lifted(world, target, captured.input_hash):
             self.target = target = replace(target, max_quarantined=1.0)
         job = self._transform_job(captured, wal.run.base_version)
-        wal.make("EXECUTE", "transform", "IN_PROGRESS", {"artifact": target.artifact})
-        wal.commit()
+        wal.intend("EXECUTE", "transform", {"artifact": target.artifact})
         yield "transform intended"
         self.log.say("input.validating", stage="validate", capture_id=captured.capture_id)
         out = room(scratch, "out")
@@ -405,8 +401,7 @@ class Update:
         if target.staged:
             return result
         fields = _part_fields(payload, wal.run)
-        wal.commit(lambda tx: tx.runs.move(wal.run.run_id, "CLAIMED", **fields))
-        wal.run = msgspec.structs.replace(wal.run, **fields)
+        wal.run = wal.commit(lambda tx, page: tx.runs.move(wal.run.run_id, "CLAIMED", **fields))
         yield "part DONE"
         return result
 

@@ -11,7 +11,7 @@ from kfm.clock import Clock, rfc3339
 from kfm.errors import IntegrityError
 from kfm.store.base import LedgerRow, Store, Token, WalRecord
 
-__all__ = ["Wal", "check_chain", "fold", "record_hash"]
+__all__ = ["Page", "Wal", "check_chain", "fold", "record_hash"]
 
 T = TypeVar("T")
 
@@ -39,15 +39,61 @@ def fold(records: Sequence[WalRecord]) -> dict[str, WalRecord]:
     return {r.step_id: r for r in records}
 
 
-class Wal:
-    """Appends to one journal under the leases its run holds."""
+class Page:
+    """The records of one transaction. They enter the memory of the journal once the store has said yes."""
 
-    def __init__(self, store: Store, clock: Clock, run: LedgerRow, records: Sequence[WalRecord] = ()) -> None:
+    def __init__(self, run: LedgerRow, last: WalRecord | None, now: str) -> None:
+        self._run, self._last, self._now = run, last, now
+        self.records: list[WalRecord] = []
+
+    def make(self, phase: str, step_id: str, status: str, payload: Any = None) -> None:
+        """Write the next record."""
+        run = self._run
+        self.add(
+            WalRecord(
+                wal_id=run.wal_id,
+                seq=0,
+                phase=phase,  # type: ignore[arg-type]
+                step_id=step_id,
+                updater_id=run.updater_id,
+                updater_version=run.updater_version,
+                input_hash=run.input_hash,
+                payload=msgspec.json.encode(payload if payload is not None else {}).decode(),
+                status=status,  # type: ignore[arg-type]
+                ts=self._now,
+                prev="",
+                hash="",
+            )
+        )
+
+    def add(self, record: WalRecord) -> None:
+        """Put a record after the last one."""
+        last = self._last
+        record = msgspec.structs.replace(record, seq=last.seq + 1 if last else 0, prev=last.hash if last else "")
+        self._last = msgspec.structs.replace(record, hash=record_hash(record))
+        self.records.append(self._last)
+
+
+class Wal:
+    """Appends to one journal under the leases its run holds; without one it can only be read."""
+
+    def __init__(
+        self, store: Store, clock: Clock, run: LedgerRow, records: Sequence[WalRecord] = (), tokens: tuple[Token, ...] = ()
+    ) -> None:
         check_chain(records)
         self._store, self._clock, self.run = store, clock, run
-        self.records = list(records)
-        self._riding: list[WalRecord] = []
-        self.tokens: tuple[Token, ...] = ()
+        self._stored = list(records)
+        self._riding: list[WalRecord] = []  # what no commit has taken yet
+        self._unsure = False  # the store did not say whether it took the last commit
+        self.tokens = tokens
+
+    @property
+    def records(self) -> list[WalRecord]:
+        return [*self._stored, *self._riding]
+
+    def under(self, *tokens: Token) -> None:
+        """Go on under these leases."""
+        self.tokens = tokens
 
     def state(self, step_id: str) -> str | None:
         """PENDING, IN_PROGRESS, DONE, FAILED, or None when the journal does not know the step."""
@@ -63,51 +109,43 @@ class Wal:
                 return msgspec.json.decode(record.payload)
         return None
 
-    def make(self, phase: str, step_id: str, status: str, payload: Any = None) -> WalRecord:
-        """The next record; not durable until a commit takes it along."""
-        run, last = self.run, self.records[-1] if self.records else None
-        record = WalRecord(
-            wal_id=run.wal_id,
-            seq=last.seq + 1 if last else 0,
-            phase=phase,  # type: ignore[arg-type]
-            step_id=step_id,
-            updater_id=run.updater_id,
-            updater_version=run.updater_version,
-            input_hash=run.input_hash,
-            payload=msgspec.json.encode(payload if payload is not None else {}).decode(),
-            status=status,  # type: ignore[arg-type]
-            ts=rfc3339(self._clock.now()),
-            prev=last.hash if last else "",
-            hash="",
-        )
-        record = msgspec.structs.replace(record, hash=record_hash(record))
-        self.records.append(record)
-        self._riding.append(record)
-        return record
+    def page(self, after: Sequence[WalRecord] = ()) -> Page:
+        """An empty one."""
+        return Page(self.run, after[-1] if after else None, rfc3339(self._clock.now()))
 
     def done(self, phase: str, step_id: str, payload: Any = None) -> None:
         """Mark a step DONE; the mark rides in the next commit (losing it repeats a step that may be repeated)."""
-        self.make(phase, step_id, "DONE", payload)
+        page = self.page(self.records)
+        page.make(phase, step_id, "DONE", payload)
+        self._riding += page.records
 
-    def take_riding(self) -> list[WalRecord]:
-        """The records no commit has taken yet, for a transaction of the caller's own."""
-        riding, self._riding = self._riding, []
-        return riding
+    def begin(self, tx: Any, page: Page) -> None:
+        """Write the first records of a run in the transaction that makes it: a journal nobody sees unless the store says yes."""
+        tx.runs.append(page.records)
+        self._stored = page.records
 
-    def commit(self, work: Callable[[Any], T] | None = None) -> T | None:
-        """Make everything that rides durable, with `work` in the same transaction, if the leases are still ours."""
-        riding, tokens = tuple(self._riding), self.tokens
+    def commit(self, work: Callable[[Any, Page], T]) -> T:
+        """Make durable what rides and what `work` writes on its page, with all else it does, in one transaction under the leases."""
+        if not self.tokens:
+            raise AssertionError("a journal is written under a lease")
+        unsure = self._unsure
 
-        def transact(tx: Any) -> T | None:
-            tx.leases.check(*tokens)
-            tx.runs.append(riding)
-            return work(tx) if work is not None else None
+        def transact(tx: Any) -> tuple[T, list[WalRecord]]:
+            tx.leases.check(*self.tokens)
+            stored: list[WalRecord] = tx.runs.journal(self.run.wal_id) if unsure else self._stored
+            page, known = self.page(stored), {r.hash for r in stored} if unsure else ()
+            for record in self._riding:
+                if record.hash not in known:
+                    page.add(record)
+            result = work(tx, page)
+            tx.runs.append(page.records)
+            return result, [*stored, *page.records]
 
-        result = self._store.transaction(transact)
-        self._riding.clear()
+        self._unsure = True
+        result, self._stored = self._store.transaction(transact)
+        self._riding, self._unsure = [], False
         return result
 
     def intend(self, phase: str, step_id: str, payload: Any = None) -> None:
         """Say durably what is about to happen."""
-        self.make(phase, step_id, "IN_PROGRESS", payload)
-        self.commit()
+        self.commit(lambda tx, page: page.make(phase, step_id, "IN_PROGRESS", payload))

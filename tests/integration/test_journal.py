@@ -1,5 +1,6 @@
 """Intent before effect, read after write, lineage before commit; plans do not change unnoticed."""
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kfm.doctor import examine
 from kfm.errors import StepFailed
 from kfm.inline import run_target
 from kfm.sample_upstream import SampleUpstream
@@ -178,3 +180,50 @@ def test_old_noops_are_packed_and_keep_their_addresses(kfm: Kfm, ws: Path, monke
     assert len(list((ws / "data/work" / QUAKES / "noops").iterdir())) == 1
     assert read_run_file(zone, QUAKES, noop, "artifacts/run.jsonl") == before
     assert noop in run_ids(zone, QUAKES)
+
+
+def _refuse_once(world: World, monkeypatch: pytest.MonkeyPatch, step: str, status: str) -> None:
+    """The store fails once, in the commit that carries this record."""
+    runs = type(world.store._tx.runs)
+    real, left = runs.append, [StepFailed("The store could not be written: the disk is full.")]
+
+    def append(self: Any, records: Any) -> None:
+        real(self, records)
+        if left and any((r.step_id, r.status) == (step, status) for r in records):
+            raise left.pop()
+
+    monkeypatch.setattr(runs, "append", append)
+
+
+@pytest.mark.parametrize("record", [("pin", "DONE"), ("assemble", "DONE"), ("version", "IN_PROGRESS"), ("channel", "DONE")])
+def test_a_commit_that_fails_leaves_no_hole_in_the_journal(
+    world: World, ws: Path, monkeypatch: pytest.MonkeyPatch, record: tuple[str, str]
+) -> None:
+    _refuse_once(world, monkeypatch, *record)
+    target = targets_of(open_workspace(ws), QUAKES)[0]
+    with contextlib.suppress(StepFailed):
+        run_target(world, target)
+    run_target(world, target)
+    assert examine(world, [QUAKES], fix=False) == []
+    rows = world.store.read(lambda tx: tx.runs.recent(QUAKES, 10))
+    assert [r.state for r in rows if r.state not in ("FAILED", "NOOP")] == ["COMMITTED"]
+    for row in rows:
+        assert len(list((ws / "receipts").rglob(f"{row.run_id}.json"))) == 1
+
+
+def test_doctor_mends_a_journal_with_a_hole_whose_run_has_ended(
+    kfm: Kfm, world: World, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kfm.update.finish", lambda world, run_id: None)
+    _refuse_once(world, monkeypatch, "pin", "DONE")
+    assert run_target(world, targets_of(open_workspace(ws), QUAKES)[0]).state == "FAILED"
+    with sqlite3.connect(ws / "ledger/idempotency.sqlite") as db:
+        assert db.execute("delete from journal where seq = 2").rowcount == 1
+    monkeypatch.undo()
+    monkeypatch.setenv("KFM_SAMPLE_UPSTREAM", sample.url)
+    assert "journal.damaged" in {f["code"] for f in kfm("doctor", "--json").json["findings"]}
+    mended = kfm("doctor", "--fix", "--json").json["findings"]
+    assert {f["code"]: f["fixed"] for f in mended} == {"journal.damaged": True, "journal.unarchived": True}
+    assert kfm("run", QUAKES).code == 0
+    assert kfm("doctor", "--json").json["findings"] == []
+    assert len(list((ws / "ledger/quarantine").glob("journal-*.jsonl"))) == 1

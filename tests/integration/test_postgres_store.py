@@ -21,11 +21,11 @@ from kfm.cli.init import make_workspace
 from kfm.clock import SystemClock
 from kfm.errors import Fenced, IntegrityError, StoreUnavailable, UsageError
 from kfm.heartbeat import Heartbeat
-from kfm.wal import Wal, check_chain
+from kfm.wal import check_chain
 from kfm.workspace import open_workspace
 from tests.conftest import Said, tree
 from tests.services import Server, private_server, schema_url, shared_server
-from tests.unit.test_store import row
+from tests.unit.test_store import journal, row
 
 DATASET = "ks_earthquakes"
 
@@ -390,16 +390,17 @@ def through(line: Line, url: str) -> str:
 
 def test_an_unconfirmed_commit_is_said_and_may_be_repeated(line: Line, url: str) -> None:
     store = opened(through(line, url))
-    wal = Wal(store, store.clock, row(wal_id="w"))
+    wal = journal(store, "w")
     wal.intend("EXECUTE", "a")
     line.swallow = True
     with pytest.raises(StoreUnavailable, match="run again") as told:
         wal.intend("EXECUTE", "b")
     assert told.value.retryable and told.value.exit_code == 1
-    wal.intend("EXECUTE", "c")  # the same records again, and one more
+    wal.done("EXECUTE", "b")
+    wal.intend("EXECUTE", "c")  # after what the store has
     records = store.read(lambda tx: tx.runs.journal("w"))
     check_chain(records)
-    assert [r.step_id for r in records] == ["a", "b", "c"]
+    assert [r.step_id for r in records] == ["a", "b", "b", "c"] == [r.step_id for r in wal.records]
     store.abandon()
 
 
@@ -490,12 +491,12 @@ def _append(url: str, name: str, count: int) -> None:
     """A worker that does again what was not confirmed."""
     os.environ["PGCONNECT_TIMEOUT"] = "5"
     store = opened(url)
-    wal = Wal(store, SystemClock(), row(name, wal_id=name))
+    wal = journal(store, name)
     for number in range(count):
-        wal.make("EXECUTE", f"s{number}", "IN_PROGRESS")
+        wal.done("EXECUTE", f"s{number}")
         while True:
             try:
-                wal.commit()
+                wal.commit(lambda tx, page: None)
                 break
             except StoreUnavailable:
                 time.sleep(0.05)

@@ -78,6 +78,7 @@ SCENARIOS: dict[str, dict[str, object]] = {  # every scenario explores every int
     "denied, then allowed": {"script": B, "policy": (B0, NO), "crash": 1, "tick": 1},
     "allowed, then denied": dict(F, script=B, policy=(NO, B0)), "force": {"script": ABA, "force": 1, "crash": 1},
     "force, rollback": {"script": B, "force": 1, "rollback": 1, "crash": 1}, "reindex": dict(F, script=B, lose=1),
+    "a commit fails": {"script": ABA, "refuse": 2}, "a commit fails, rollback": {"script": B, "refuse": 1, "rollback": 1, "crash": 1, "tick": 1},
     "reindex, a-b-a": {"script": ABA, "lose": 1, "crash": 1}, "reindex, rollback": {"script": B, "lose": 1, "rollback": 1, "crash": 1},
 }  # fmt: skip
 S01, S0 = {"staged": (0, 1), "plain": ()}, {"staged": (0,), "plain": (1,)}
@@ -94,7 +95,7 @@ SCENARIOS |= {
     "staged, denied, then allowed": dict(S0, script=B, policy=(B0, NO), crash=1, tick=1),
     "two staged, one denied": dict(S01, script=BOTH, policy=(B0, NO), crash=1),
     "staged, allowed, then denied": dict(F | S0, script=B, policy=(NO, B0)),
-    "staged, approval": dict(S01, script=BOTH, approval=True, approve=2, crash=1),
+    "staged, a commit fails": dict(S01, script=BOTH, refuse=1), "staged, approval": dict(S01, script=BOTH, approval=True, approve=2, crash=1),
     "staged, force": dict(S0, script=B, force=1, rollback=1, crash=1),
 }  # fmt: skip
 SCENARIOS |= {
@@ -122,6 +123,7 @@ WITNESS = {  # the smallest world in which each amendment, or seeded mistake, ma
     "erase_early": {"script": ABC, "erase": 1, "crash": 1}, "rollback_back": {"script": B, "rollback": 2},
     "erase_open": {"script": BOTH, "erase": 1},
     "set_denied_again": dict(S0, script=B, policy=(B0,), tick=1), "stage_unacked": dict(S0, script=B, crash=1),
+    "memory_first": {"script": B, "refuse": 1},
 }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ import msgspec
 
 from kfm.attest import KeyFolder
 from kfm.connectors.base import Books, TransformResult
-from kfm.errors import KfmError
+from kfm.errors import IntegrityError, KfmError, StepFailed, StoreUnavailable
 from kfm.fetch.base import Fetched
 from kfm.gates.base import Reason, Verdict
 from kfm.model import ids
@@ -35,6 +35,7 @@ from kfm.reindex import datasets_with_evidence, known_epoch, rebuild, void_all
 from kfm.staged import assemble_staged
 from kfm.store.sqlite import SqliteStore
 from kfm.update import update
+from kfm.wal import check_chain
 from kfm.world import Target, World, specify
 from kfm.zones.local import LocalZone
 
@@ -72,6 +73,9 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "reindex, a-b-a": {"script": ABA, "lose": 1, "crash": 1},
     "reindex, rollback": {"script": B, "lose": 1, "rollback": 1, "crash": 1},
     "failure": {"script": B, "fail": 1},
+    "a commit fails": {"script": ABA, "refuse": 2},
+    "a commit fails, crash": {**F, "script": B, "refuse": 1, "rollback": 1, "tick": 1},
+    "staged, a commit fails": {"script": BOTH, "refuse": 2, "crash": 1, "staged": (0,), "plain": (1,)},
     "crashes": {"script": ABA, "crash": 3, "expire": 1},
     "expiry": {"script": B, "expire": 2},
     "a-b-a, quick": {"script": ABA, "rate": 0.4},
@@ -98,6 +102,10 @@ def abandon(world: World) -> None:
 
 class Violation(Exception):
     """An invariant is broken on real state; args: number, sentence."""
+
+
+def _throw(error: KfmError) -> None:
+    raise error
 
 
 def need(ok: bool, number: int, sentence: str) -> None:
@@ -220,7 +228,7 @@ class Explorer:
         self.rng = random.Random(seed)
         self.folder, self.scenario, self.files = folder, scenario, files
         self.clock, self.upstream = FakeClock(), Upstream()
-        self.left = {k: scenario.get(k, 0) for k in ("crash", "expire", "rollback", "withdraw", "tick", "force", "lose", "fail")}
+        self.left = {k: scenario.get(k, 0) for k in ("crash", "expire", "rollback", "withdraw", "tick", "force", "lose", "fail", "refuse")}
         self.script = list(scenario.get("script", ()))
         self.policy = list(scenario.get("policy", ((),)))
         self.denied: set[str] = set()
@@ -229,6 +237,8 @@ class Explorer:
         self.seen: dict[int, bytes] = {}
         self.owed_ticks = False
         self.down = False
+        self.stepping = False
+        self.refusal: KfmError | None = None  # what the next commit of a worker ends with
         self.keys = KeyFolder(folder / "keys")
         self.keys.new()
         self.epoch_file = folder / "ledger" / "s.sqlite"
@@ -248,6 +258,17 @@ class Explorer:
     # ---- the world under test -----------------------------------------------------------------------------------------
     def open_world(self) -> World:
         store = self.files.open(self.epoch_file, self.clock)
+        committed = store.transaction
+
+        def transaction(work: Any, **more: Any) -> Any:
+            """As the store does it, but one commit is refused, or taken and not confirmed."""
+            refusal, self.refusal = (self.refusal, None) if self.stepping else (None, self.refusal)
+            if isinstance(refusal, StepFailed):
+                return committed(lambda tx: (work(tx), _throw(refusal)), **more)
+            done = committed(work, **more)
+            return _throw(refusal) if refusal is not None else done
+
+        store.transaction = transaction
         data, root = CheckedZone(self.folder / "data", self), CheckedZone(self.folder, self)
         return World(
             clock=self.clock,
@@ -376,6 +397,11 @@ class Explorer:
         generations, rows = self.channel(), self.rows()
         made = {g["run_id"] for g in generations if g["kind"] == "promote"}
         for row in rows:
+            try:
+                check_chain(self.eye.store.read(lambda tx, row=row: tx.runs.journal(row.wal_id)))
+            except KfmError as error:
+                raise Violation(4, error.happened) from error
+        for row in rows:
             if row.run_id in made and row.trigger_type == "assemble":
                 path = self.folder / f"data/work/{DATASET}/assemblies/{str(row.part)[7:39]}.json"
                 made |= {p.run_id for p in msgspec.json.decode(path.read_bytes(), type=Pins).parts}
@@ -449,6 +475,7 @@ class Explorer:
             self.workers[w] = (world, steps)
         world, steps = self.workers[w]  # type: ignore[misc]
         self.upstream.asked = None
+        self.stepping = True
         try:
             label = next(steps)
         except StopIteration as end:
@@ -475,6 +502,8 @@ class Explorer:
                 world.store.close()
             abandon(world)
             return True
+        finally:
+            self.stepping = False
         self.captured[w] = self.upstream.asked or self.captured[w]
         self.note(f"{'AB'[w]}: {label}")
         return label != "wait"
@@ -486,7 +515,10 @@ class Explorer:
 
     def relay(self) -> None:
         if not self.down:
-            tick(self.eye, DATASET)
+            try:
+                tick(self.eye, DATASET)
+            except IntegrityError as error:
+                raise Violation(4, error.happened) from error
 
     def crash(self, w: int) -> None:
         world, steps = self.workers[w]  # type: ignore[misc]
@@ -523,6 +555,8 @@ class Explorer:
             out.append(("lose", self.lose))
         if self.left["fail"]:
             out.append(("fail", self.fail))
+        if self.left["refuse"] and self.refusal is None:
+            out.append(("refuse", self.refuse))
         return out
 
     def expire(self) -> None:
@@ -559,6 +593,11 @@ class Explorer:
     def fail(self) -> None:
         self.upstream.fail_next = True
         self.note("the next step will fail")
+
+    def refuse(self) -> None:
+        """The next commit fails: the disk is full, or the answer of the server is lost on its way."""
+        self.refusal = self.rng.choice((StepFailed("the disk is full"), StoreUnavailable("the answer is lost")))
+        self.note(f"the next commit ends with: {self.refusal.happened}")
 
     def lose(self) -> None:
         """The store is gone; workers of the old epoch may still write files."""

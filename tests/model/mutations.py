@@ -78,10 +78,25 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
             )
         ],
     ),
+    "memory_before_the_store": (
+        "a commit fails",
+        [
+            (
+                "wal.py",
+                "            tx.runs.append(page.records)\n            return result",
+                "            tx.runs.append(page.records)\n            self._stored, self._riding = [*stored, *page.records], []\n            return result",
+            ),
+            ("wal.py", "        self._unsure = True\n", ""),
+        ],
+    ),
     "lineage_late": (
         "a-b-a, faults",
         [
-            ("promote.py", "        wal.commit(rows)\n", "        wal.commit()\n        self.late = rows\n"),
+            (
+                "promote.py",
+                "        wal.commit(rows)\n",
+                "        wal.commit(lambda tx, page: None)\n        self.late = lambda tx: rows(tx, wal.page())\n",
+            ),
             ("promote.py", '            yield "★"\n', '            yield "★"\n            self.world.store.transaction(self.late)\n'),
         ],
     ),

@@ -65,6 +65,7 @@ MUTATIONS = {
     "rollback_back": "a rollback goes to the last other version, also to one that a rollback left",
     "erase_early": "the bytes are destroyed when the plan is durable, before its generation is there",
     "erase_open": "an erasure leaves the runs open whose bytes it destroys",
+    "memory_first": "a process goes on as if a commit that was refused had been taken",
     "stage_unacked": "STAGED and the ack of its job are two transactions, the ack first",
 }
 
@@ -81,7 +82,7 @@ State = namedtuple(
 IDLE = Proc("idle", None, None, None, None, None, None, None, None, None)
 D = 2  # lease index of the dataset; 0 and 1 are the partitions
 OPEN = ("CLAIMED", "PROPOSED")
-BUDGET = ("change", "crash", "expire", "rollback", "withdraw", "policy", "approve", "tick", "force", "lose", "fail", "erase")
+BUDGET = ("change", "crash", "expire", "rollback", "withdraw", "policy", "approve", "tick", "force", "lose", "fail", "erase", "refuse")
 FILE_STEPS = {"cand", "seal", "star", "proj", "void", "cap"}  # need no store
 
 
@@ -677,6 +678,9 @@ class Model:
             asm = pr.pc == "cand" and pr.p is None and not s.down and s.runs[pr.run].state == "CLAIMED"
             if left["fail"] and asm and not self.fenced(s, pr, D):
                 add("fail", f"{'AB'[w]}: assemble fails, run {pr.run} FAILED", self.drop(self.run_is(s, pr.run, state="FAILED"), w))
+            if left["refuse"] and not s.down and pr.pc not in ("idle", *FILE_STEPS):
+                for label, t in self.refused(s, w, pr):
+                    add("refuse", f"{'AB'[w]}: {label}", t)
         for k in (0, 1, D):
             if left["expire"] and s.leases[k][1]:
                 add("expire", f"lease of {'dataset' if k == D else f'partition {k}'} runs out", self.free(s, k))
@@ -729,6 +733,22 @@ class Model:
         if left["lose"]:
             add("lose", "store lost", s._replace(down=1))
         return out
+
+    def refused(self, s, w, pr):
+        """A commit that fails: the store took nothing, or took it and could not say so. The process stops; memory follows the store."""
+        step = getattr(self, "do_" + pr.pc)(s, w, pr)
+        if step is None:
+            return
+        if "memory_first" in self.on and (step[1].procs[w].run or 0) < len(s.runs):
+            yield f"{step[0]}: refused, and it goes on", s._replace(procs=step[1].procs)
+            return
+        yield f"{step[0]}: refused", self.drop(s, w)
+        yield f"{step[0]}: taken, not confirmed", self.drop(step[1], w)
+        mine = pr.run is not None and s.runs[pr.run].state == "CLAIMED" and s.runs[pr.run].p == pr.p and pr.p is not None
+        if mine and pr.tp == (s.epoch, s.leases[pr.p][0]):  # it can still say that it failed
+            t = self.run_is(s, pr.run, state="FAILED")
+            t = t._replace(jobs=put_at(t.jobs, pr.p, ("q", 0, t.jobs[pr.p][2])))
+            yield f"{step[0]}: refused, run {pr.run} FAILED", self.drop(t, w)
 
     # ---- invariants ----------------------------------------------------------------------------------------------
     def check_step(self, s, t):

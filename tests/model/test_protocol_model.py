@@ -11,6 +11,7 @@ QUICK = {name for name in SCENARIOS if name.startswith("staged")} | {
     "force, rollback",
     "erasure",
     "erasure, rollback",
+    "a commit fails",
 }
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.services import schema_url, shared_server
 
 from kfm.clock import SystemClock
-from kfm.errors import Fenced, IntegrityError, KfmError, UsageError
+from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
 from kfm.model.ledger import LedgerRow, WalRecord
 from kfm.store.committer import Ticket
 from kfm.store.dialect import migration, to_postgres
@@ -284,9 +284,15 @@ def test_a_taken_lease_is_given_back_when_its_transaction_fails(store: Any) -> N
     assert store.transaction(lambda tx: tx.leases.take("d", "me", 15)) is not None
 
 
+def journal(store: Any, name: str) -> Wal:
+    """A journal under a lease of its own."""
+    token = store.transaction(lambda tx: tx.leases.take(f"lease/{name}", "me", 600))
+    return Wal(store, store.clock, row(name, wal_id=name), tokens=(token,))
+
+
 def _append_many(where: Path | str, name: str, count: int) -> None:
     store = open_at(where, SystemClock())
-    wal = Wal(store, SystemClock(), row(name, wal_id=name))
+    wal = journal(store, name)
     for number in range(count):
         wal.intend("EXECUTE", f"s{number}")
     store.close()
@@ -318,7 +324,7 @@ def test_many_processes_open_a_new_store_at_once(place: Place) -> None:
 
 
 def test_the_same_record_twice_is_fine_and_another_is_not(store: Any) -> None:
-    wal = Wal(store, store.clock, row(wal_id="w"))
+    wal = journal(store, "w")
     wal.intend("PLAN", "plan", {"a": 1})
     first = wal.records[0]
     later = WalRecord(**{f: getattr(first, f) for f in first.__struct_fields__} | {"ts": "2027-01-01T00:00:00Z"})
@@ -329,7 +335,7 @@ def test_the_same_record_twice_is_fine_and_another_is_not(store: Any) -> None:
 
 
 def test_an_altered_lost_or_reordered_record_breaks_the_chain(store: Any) -> None:
-    wal = Wal(store, store.clock, row(wal_id="w"))
+    wal = journal(store, "w")
     for number in range(4):
         wal.intend("EXECUTE", f"s{number}")
     records = store.read(lambda tx: tx.runs.journal("w"))
@@ -341,8 +347,32 @@ def test_an_altered_lost_or_reordered_record_breaks_the_chain(store: Any) -> Non
     assert record_hash(records[0]) == records[0].hash
 
 
+def test_a_journal_without_a_lease_writes_nothing(store: Any) -> None:
+    with pytest.raises(AssertionError, match="under a lease"):
+        Wal(store, store.clock, row(wal_id="w")).intend("EXECUTE", "a")
+    assert store.read(lambda tx: tx.runs.journal("w")) == []
+
+
+def test_what_a_failed_commit_wrote_is_not_remembered_and_what_rode_is_not_lost(store: Any) -> None:
+    wal = journal(store, "w")
+    wal.intend("EXECUTE", "a")
+    wal.done("EXECUTE", "a")
+
+    def refused(tx: Any, page: Any) -> None:
+        page.make("PLAN", "pin", "DONE", {})
+        raise StepFailed("the disk is full")
+
+    with pytest.raises(StepFailed):
+        wal.commit(refused)
+    assert wal.state("pin") is None
+    wal.intend("EXECUTE", "b")
+    records = store.read(lambda tx: tx.runs.journal("w"))
+    check_chain(records)
+    assert [r.step_id for r in records] == ["a", "a", "b"] == [r.step_id for r in wal.records]
+
+
 def test_a_done_rides_in_the_next_commit(store: Any) -> None:
-    wal = Wal(store, store.clock, row(wal_id="w"))
+    wal = journal(store, "w")
     wal.intend("EXECUTE", "a")
     wal.done("EXECUTE", "a")
     assert len(store.read(lambda tx: tx.runs.journal("w"))) == 1
