@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kfm import canonical
 from kfm.clock import rfc3339
 from kfm.closing import follow_up
-from kfm.errors import IntegrityError
+from kfm.errors import Fenced, IntegrityError
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.moments import keep_moment
@@ -17,7 +17,7 @@ from kfm.receipts import pretty
 from kfm.world import World
 from kfm.zones.base import Zone
 
-__all__ = ["Act", "drop", "intend", "meant", "owed", "pinned", "settle"]
+__all__ = ["Act", "after", "check_erased", "drop", "erasing", "intend", "meant", "owed", "pinned", "settle"]
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +25,10 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
 
     at: str
     predicate: GenerationPredicate
+
+    @property
+    def erases(self) -> bool:
+        return any(rule.get("erased") for rule in self.predicate.suppress)
 
     @property
     def path(self) -> str:
@@ -84,16 +88,35 @@ def owed(world: World, dataset_id: str) -> list[Act]:
 
 
 def settle(world: World, dataset_id: str) -> list[str]:
-    """What an act leaves to do after ★: the moment it happened, and the jobs that follow from another version. Repeatable."""
+    """What an act leaves to do after ★: the moment it happened, and the jobs that follow from another version. Repeatable.
+
+    What an erasure owes is done by `finish_erasure`.
+    """
     done = []
-    for act in owed(world, dataset_id):
-        world.store.transaction(lambda tx, act=act: _after(tx, world, act))
+    for act in (a for a in owed(world, dataset_id) if not a.erases):
+        world.store.transaction(lambda tx, act=act: after(tx, world, act))
         drop(world, act)
         done.append(f"{act.predicate.kind} {act.predicate.generation}")
     return done
 
 
-def _after(tx: Any, world: World, act: Act) -> None:
+def erasing(world: World, dataset_id: str) -> list[Act]:
+    """Erasures that are owed: their generation is there, their bytes may be."""
+    return [act for act in owed(world, dataset_id) if act.erases] if meant(world.data, dataset_id) else []
+
+
+def check_erased(world: World, dataset_id: str) -> None:
+    """Nothing else begins while an erasure is owed: it destroys what it finds, and that must not be something new."""
+    if found := erasing(world, dataset_id):
+        raise Fenced(
+            f"The erasure by generation {found[0].predicate.generation} of {dataset_id} is not finished.",
+            expected="nothing left of what was withdrawn",
+            remedy="`kfm resume` finishes it.",
+        )
+
+
+def after(tx: Any, world: World, act: Act) -> None:
+    """The part of an act that the store remembers."""
     made = act.predicate
     world.channel(made.dataset_id).head(tx)
     keep_moment(tx, made.dataset_id, made.generation, act.at)

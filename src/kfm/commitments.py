@@ -109,6 +109,12 @@ class Vaults:
                 file.flush()
                 os.fsync(file.fileno())
             path.unlink()
+        if self._folder.is_dir():
+            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
 
 def _damaged(name: str) -> IntegrityError:

@@ -8,7 +8,8 @@ import msgspec
 
 from kfm.acts import owed
 from kfm.clock import rfc3339
-from kfm.errors import IntegrityError, KfmError
+from kfm.erase import finish_erasure, left_behind, plan_again
+from kfm.errors import Fenced, IntegrityError, KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly
 from kfm.operate import void
@@ -126,7 +127,9 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
         return
     for path in stale_records(world, head):
         found.add("projection.stale", path, f"it does not show generation {head.generation}", "Run `kfm doctor --fix`.", fix)
-    for act in owed(world, dataset_id):
+    for path, what in left_behind(world, dataset_id):
+        found.add("erasure.unfinished", path, what, "Run `kfm resume` or `kfm doctor --fix`.", fix and _erased(world, dataset_id))
+    for act in (a for a in owed(world, dataset_id) if not a.erases):
         what = f"generation {act.predicate.generation} is there, and what follows from it was not done"
         found.add("act.unfinished", act.path, what, "Run `kfm resume` or `kfm doctor --fix`.", fix)
     for row in world.store.read(lambda tx: tx.runs.unarchived(dataset_id)):
@@ -152,6 +155,16 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
         found.add(
             "bytes.damaged", problem["where"], problem["what"], "Restore the file from a backup, or run the dataset again with --force."
         )
+
+
+def _erased(world: World, dataset_id: str) -> bool:
+    """Finish an erasure, also one whose plan is lost; False while a run is at work."""
+    try:
+        plan_again(world, dataset_id)
+        finish_erasure(world, dataset_id)
+    except Fenced:
+        return False
+    return True
 
 
 def _generation_rows(world: World, dataset_id: str, found: _Findings) -> None:

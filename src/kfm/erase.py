@@ -1,57 +1,206 @@
-"""erase: destroy the bytes of what was withdrawn, everywhere; its commitment, the authority and the date stay in the channel."""
+"""erase: destroy the bytes of what was withdrawn, everywhere; its commitment, the authority and the date stay in the channel.
 
-import os
+An erasure is an act like any other: its plan is durable before ★, and once its generation is there the bytes are owed. Whoever comes
+next (the command itself, `resume`, `doctor --fix`, the next run) destroys them before anything else is done with the dataset.
+"""
+
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from kfm.acts import Act, after, drop, erasing, intend, meant
 from kfm.clock import rfc3339
+from kfm.errors import KfmError
 from kfm.model.ledger import Generation, LedgerRow
+from kfm.model.paths import PLACES, place_of
+from kfm.operate import void
 from kfm.projection import project
 from kfm.raw import render_raw
+from kfm.receipts import pretty
+from kfm.retention import alone
+from kfm.store.base import Token
 from kfm.world import World
+from kfm.zones.base import Zone
 
-__all__ = ["erase"]
+__all__ = ["Erasure", "finish_erasure", "left_behind", "plan_again"]
 
 
-def erase(world: World, dataset_id: str) -> int:
-    """Remove earlier versions, every capture, part, proposal, journal, record and refused row, then the data key. Repeatable.
+class Erasure(msgspec.Struct, frozen=True, kw_only=True):
+    """`work/<id>/erasures/<generation>.json`: that an erasure was finished; what it destroyed is not told."""
 
-    What is left of the version that stays official is released already; the rule that keeps the withdrawn records out stays too.
+    dataset_id: str
+    generation: int
+    finished_at: str
+    files: int
+
+
+def plan_again(world: World, dataset_id: str) -> Act | None:
+    """The plan of an erasure that the channel shows last and nobody finished: made anew when it was lost. None: there is none."""
+    channel = world.channel(dataset_id)
+    head: Generation = world.store.transaction(lambda tx: channel.head(tx))
+    made = channel.predicate(head.generation) if head.generation else None
+    while made is not None and made.kind == "void":
+        made = channel.predicate(made.generation - 1)
+    if made is None or not any(rule.get("erased") for rule in made.suppress):
+        return None
+    if world.data.exists(_record(dataset_id, made.generation)) and not list(left_behind(world, dataset_id)):
+        return None
+    found: Act = world.store.transaction(lambda tx: intend(tx, world, msgspec.structs.replace(made, root=None)))
+    return found
+
+
+def finish_erasure(world: World, dataset_id: str, wait_s: float = 0.0) -> int | None:
+    """Destroy what is owed, alone with the dataset; how many files. None: nothing is owed. Repeatable: a killed one is begun again.
+
+    Raises `Fenced` when a run is at work for longer than `wait_s`.
     """
-    head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
-    kept = f"processed/{dataset_id}/{head.version_id}/"
-    gone = [p for p in world.data.names(f"processed/{dataset_id}") if not p.startswith(kept)]
-    gone += world.data.names(f"raw/{dataset_id}/captures")
-    for folder in ("parts", "precise", "proposals", "quarantine", "noops", "runs", "index", "tiles", "qa"):
-        gone += world.data.names(f"work/{dataset_id}/{folder}")
-    gone += [p for p in world.data.names(f"catalog/stac/{dataset_id}/items") if str(head.version_id) not in p]
-    for path in gone:
-        world.data.remove(path)
-    for folder in sorted({str(world.data.local(p).parent) for p in gone}, key=len, reverse=True):
-        _remove_folder(folder)
+    if not erasing(world, dataset_id):
+        return None
+    with alone(world, dataset_id, wait_s) as tokens:
+        acts = erasing(world, dataset_id)
+        if not acts:
+            return None  # another was faster
+        count = _erase(world, dataset_id, tokens)
+        now = rfc3339(world.clock.now())
+        for act in acts:
+            number = act.predicate.generation
+            told = Erasure(dataset_id=dataset_id, generation=number, finished_at=now, files=count)
+            world.data.replace(_record(dataset_id, number), pretty(told))
+            world.store.transaction(lambda tx, act=act: _over(tx, world, act, tokens))
+            drop(world, act)
+    return count
+
+
+def _record(dataset_id: str, generation: int) -> str:
+    return f"work/{dataset_id}/erasures/{generation:08}.json"
+
+
+def _over(tx: Any, world: World, act: Act, tokens: list[Token]) -> None:
+    tx.leases.check(*tokens)
+    after(tx, world, act)
+
+
+def _erase(world: World, dataset_id: str, tokens: list[Token]) -> int:
+    """The store forgets first: nobody resumes what has no files any more. The data key goes before what it sealed, for it reaches copies."""
+    head = _settled_head(world, dataset_id)
+    for zone in (world.data, world.root):
+        zone.sweep()  # type: ignore[attr-defined]  # scratch of dead processes
+    world.store.transaction(lambda tx: _forget(tx, world, dataset_id, tokens))
     if world.vaults is not None:
         world.vaults.erase(dataset_id)
-    world.store.transaction(lambda tx: _forget(tx, dataset_id, rfc3339(world.clock.now())))
+    count = 0
+    for zone, paths in ((world.data, _in_data(world, dataset_id, head)), (world.root, _in_root(world, dataset_id))):
+        for folder in _by_folder(paths):
+            world.store.transaction(lambda tx: tx.leases.check(*tokens), durable=False)  # a frozen eraser destroys nothing newer
+            zone.remove_all(folder)
+            count += len(folder)
+    world.store.vacuum()
     render_raw(world.data, dataset_id, world.publisher.update_metadata)
     project(world, dataset_id)
-    return len(gone)
+    return count
 
 
-def _forget(tx: Any, dataset_id: str, now: str) -> None:
-    """The ledger keeps that runs were made, not what they saw; proposals and unfinished runs end here."""
-    rows: list[LedgerRow] = tx.runs.recent(dataset_id, 1_000_000)
-    for row in rows:
+def _settled_head(world: World, dataset_id: str) -> Generation:
+    """The head, whose version stays. A number that somebody still means to take for another version is taken by a void generation."""
+    while True:
+        head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
+        if not any(act.predicate.generation > head.generation for act in meant(world.data, dataset_id)):
+            return head
+        void(world, dataset_id, head.generation + 1, "0.0", "an erasure came first")
+
+
+def _by_folder(paths: list[str]) -> Iterator[list[str]]:
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        folders.setdefault(path.rpartition("/")[0], []).append(path)
+    yield from folders.values()
+
+
+def _in_data(world: World, dataset_id: str, head: Generation) -> list[str]:
+    return list(_erasable(world.data, dataset_id, _kept_names(world, head)))
+
+
+def _kept_names(world: World, head: Generation) -> set[str]:
+    """What is in the name of everything that belongs to the official version."""
+    if head.version_id is None:
+        return set()
+    made = [g for g in world.store.read(lambda tx: tx.index.generations(head.dataset_id)) if g.version_id == head.version_id]
+    return {head.version_id, *(f"withdrawal_{g.generation}.json" for g in made), *(f"run_{g.run_id}.json" for g in made if g.run_id)}
+
+
+def _erasable(zone: Zone, dataset_id: str, kept: set[str]) -> Iterator[str]:
+    """Every file of the table's places that does not stay; `checksums.sha256` first: a folder without it is not a version."""
+    tops = {place.path.format(id=dataset_id) for place in PLACES if place.zone == "data" and place.erased != "never"}
+    found = {path for top in tops for path in zone.names(top.rstrip("/"))}
+    for path in sorted(found, key=lambda p: (not p.endswith("/checksums.sha256"), p)):
+        place = place_of("data", path, dataset_id)
+        stays = place is not None and (place.erased == "never" or (place.erased != "all" and _is_kept(path, kept)))
+        if not stays:
+            yield path
+
+
+def _is_kept(path: str, kept: set[str]) -> bool:
+    return any(part in kept or part.removesuffix(".json") in kept for part in path.split("/"))
+
+
+def _in_root(world: World, dataset_id: str) -> list[str]:
+    """What was set aside or waits to be sent, and speaks of this dataset. A store that was set aside speaks of all, and goes whole."""
+    rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 1_000_000))
+    ids = {row.run_id for row in rows} | {row.wal_id[:32] for row in rows}
+    names = [f'"{dataset_id}"'.encode(), f'.{dataset_id}"'.encode(), f"/{dataset_id}".encode()]
+    found = []
+    for place in PLACES:
+        for path in world.root.names(place.path.rstrip("/")) if place.erased == "what names it" else ():
+            name = path.removeprefix(place.path)
+            if name.startswith("store-") or any(i in name for i in ids) or any(n in world.root.read(path) for n in names):
+                found.append(path)
+    return found
+
+
+def _forget(tx: Any, world: World, dataset_id: str, tokens: list[Token]) -> None:
+    """The ledger keeps that runs were made, not what they saw; runs and proposals that have not ended do so here, and are asked for again."""
+    tx.leases.check(*tokens)
+    now = rfc3339(world.clock.now())
+    made = {g.run_id for g in tx.index.generations(dataset_id) if g.run_id}
+    for row in tx.runs.recent(dataset_id, 1_000_000):
         sources = [{**s, "digest": "", "etag": "", "size": 0} for s in msgspec.json.decode(row.source_metadata)]
-        changes: dict[str, Any] = {"source_metadata": msgspec.json.encode(sources).decode(), "reason": "erased", "archived": 1}
-        if row.ended_at is None and row.intent is None:
-            changes |= {"state": "SUPERSEDED", "promo": 0, "ended_at": now}
+        changes: dict[str, Any] = {"source_metadata": msgspec.json.encode(sources).decode(), "archived": 1, "key": "", "input_hash": ""}
+        changes |= {"content_id": None, "part": None, "rows_read": 0, "rows_written": 0}
+        if row.ended_at is None or row.state == "STAGED":
+            changes |= {"state": "COMMITTED" if row.run_id in made else "SUPERSEDED", "promo": 0, "ended_at": now, "reason": "erased"}
+            if row.run_id not in made and not row.backfill:
+                tx.jobs.put(dataset_id, row.partition, row.win)
         tx.runs.move(row.run_id, row.state, **changes)
         tx.runs.drop_journal(row.wal_id)
+    tx.index.forget(dataset_id)
 
 
-def _remove_folder(path: str) -> None:
-    try:
-        os.rmdir(path)
-    except OSError:
-        return  # not empty: something that stays
+def left_behind(world: World, dataset_id: str) -> Iterator[tuple[str, str]]:
+    """(path, why) of what an erasure should have destroyed and is here: it is not finished, or somebody brought it back."""
+    channel, number = world.channel(dataset_id), 0
+    versions: dict[str, int] = {}
+    for generation in world.store.read(lambda tx: tx.index.generations(dataset_id)):
+        try:
+            told = channel.unverified(generation.generation)
+        except KfmError:
+            return  # a damaged channel says nothing, and is said elsewhere
+        if any(rule.get("erased") for rule in told.suppress):
+            number = generation.generation
+        if generation.version_id is not None:
+            versions[generation.version_id] = generation.generation
+    if not number:
+        return
+    why = f"generation {number} says that it was erased, and it is here; `kfm doctor --fix` destroys it"
+    if any(act.predicate.generation == number for act in erasing(world, dataset_id)):
+        head: Generation = world.store.transaction(lambda tx: channel.head(tx))
+        yield from ((path, why) for path in (*_in_data(world, dataset_id, head), *_in_root(world, dataset_id)))
+        return
+    gone = {version for version, last in versions.items() if last < number}
+    record = world.data.local(_record(dataset_id, number))
+    over = record.stat().st_mtime if record.is_file() else 0.0
+    for path in _erasable(world.data, dataset_id, set()):
+        place = place_of("data", path, dataset_id)
+        older = place is not None and place.erased == "all" and world.data.local(path).stat().st_mtime < over
+        if older or _is_kept(path, gone):  # a backup that was copied back is as old as it was
+            yield path, why

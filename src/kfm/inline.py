@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kfm.acts import meant
+from kfm.acts import erasing, meant
 from kfm.channel import EMPTY, pinned_parts, projected_generation
 from kfm.claim import check_switch
 from kfm.errors import Fenced, KfmError, StepFailed
@@ -75,6 +75,10 @@ def run_target(
         raise _held(target.partition_lease)
     _check_room(world)
     world.store.read(lambda tx: check_switch(tx, target.dataset_id, JOB_TYPE))
+    if erasing(world, target.dataset_id):
+        from kfm.erase import finish_erasure  # rare, and a NOOP starts faster without it
+
+        finish_erasure(world, target.dataset_id, wait_s)
     for zone in (world.data, world.root):
         zone.sweep()  # type: ignore[attr-defined]
     if world.store.read(lambda tx: tx.runs.damaged(target.dataset_id, limit=64)):

@@ -3,6 +3,7 @@
 import datetime as dt
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,7 @@ __all__ = [
     "Hold",
     "Swept",
     "Usage",
+    "alone",
     "doomed",
     "freed",
     "hold",
@@ -45,6 +47,7 @@ __all__ = [
     "usage",
 ]
 
+POLL_S = 0.05
 GRACE = "1h"  # what is younger may belong to somebody who has not said so yet
 ZONES = ("processed", "catalog", "raw", "work")  # bytes that two zones share count where they are published
 _PART = re.compile(rb"parts/([0-9a-f]{32})")
@@ -337,7 +340,7 @@ def sweep(world: World, dataset_id: str, run_id: str, grace: str = GRACE) -> Swe
     """
     for zone in (world.data, world.root):
         zone.sweep()  # type: ignore[attr-defined]  # scratch and half downloads of dead processes
-    with _alone(world, dataset_id) as tokens:
+    with alone(world, dataset_id) as tokens:
         items = doomed(world, dataset_id, grace)
         plans = _unfinished(world, dataset_id)
         if items:
@@ -352,8 +355,11 @@ def sweep(world: World, dataset_id: str, run_id: str, grace: str = GRACE) -> Swe
 
 
 @contextmanager
-def _alone(world: World, dataset_id: str) -> Iterator[list[Token]]:
-    """Hold every lease of a dataset: nobody captures, makes, assembles or promotes meanwhile."""
+def alone(world: World, dataset_id: str, wait_s: float = 0.0) -> Iterator[list[Token]]:
+    """Hold every lease of a dataset: nobody captures, makes, assembles or promotes meanwhile.
+
+    Raises `Fenced` when a run is at work for longer than `wait_s`.
+    """
     entry = world.registry(dataset_id)
     opened = world.store.read(lambda tx: tx.runs.open_runs(dataset_id))
     partitions = {"", *(entry.partitions if entry is not None else ()), *(row.partition for row in opened)}
@@ -367,7 +373,16 @@ def _alone(world: World, dataset_id: str) -> Iterator[list[Token]]:
             )
         return tokens
 
-    tokens: list[Token] = [world.hold(token) for token in world.store.transaction(take)]
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            taken = world.store.transaction(take)
+            break
+        except Fenced:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(POLL_S)
+    tokens: list[Token] = [world.hold(token) for token in taken]
     try:
         yield tokens
     finally:

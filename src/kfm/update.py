@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from kfm.acts import check_erased
 from kfm.capture import Captured, canonical_url_of, capture_again, look, replay_capture, source_refs
 from kfm.claim import Decision, check_switch, claim, failed_row, is_noop
 from kfm.clock import rfc3339
@@ -66,6 +67,7 @@ def make_plan(target: Target, inputs: tuple[SourceRef, ...]) -> Plan:
 def _take(tx: Any, world: World, target: Target) -> tuple[Token, int] | None:
     """Take the job and the lease of its partition in one transaction; what is switched off does not begin."""
     check_switch(tx, target.dataset_id, JOB_TYPE)
+    check_erased(world, target.dataset_id)
     job = tx.jobs.get(target.dataset_id, target.partition, target.win)
     if job is None or job.state == "ended":
         return None

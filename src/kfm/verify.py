@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from kfm.acts import erasing
 from kfm.attest import check_attestation
 from kfm.errors import KfmError
 from kfm.model import ids
@@ -81,6 +82,7 @@ def verify_in_zone(zone: Zone, folder: str, found: Verified) -> None:
 
 def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | None = None) -> None:
     """The whole channel, every version it points at (or one), every receipt it names, every capture."""
+    from kfm.erase import left_behind
     from kfm.retention import removed_versions  # missing, and rightly so
 
     versions, named = _verify_channel(world, dataset_id, found)
@@ -92,10 +94,13 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
             continue
         verify_folder(folder, found, f"processed/{dataset_id}/{version_id}")
         _verify_version_digest(world, dataset_id, version_id, versions[version_id], found, named.get(version_id))
-    if only is None:
-        _verify_work(world, dataset_id, found)
+    for path, why in left_behind(world, dataset_id) if only is None else ():
+        found.wrong(path, why, 3)
+    if only is not None or erasing(world, dataset_id):  # half of it may be gone, and all of it is to go
+        return
+    _verify_work(world, dataset_id, found)
     captures = world.data.local(f"raw/{dataset_id}/captures")
-    for capture in sorted(captures.iterdir()) if captures.is_dir() and only is None else ():
+    for capture in sorted(captures.iterdir()) if captures.is_dir() else ():
         if (capture / "checksums.sha256").exists():  # without it the capture was never finished
             verify_folder(capture, found, f"raw/{dataset_id}/captures/{capture.name}")
 

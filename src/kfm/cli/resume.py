@@ -1,18 +1,22 @@
-"""Finish what was interrupted: every unfinished run whose holder is gone, from its own capture, without asking upstream."""
+"""Finish what was interrupted: every unfinished run whose holder is gone, from its own capture, without asking upstream, and what
+people began: an erasure whose generation is there, what follows from a rollback or a withdrawal."""
 
 import time
 from typing import Any
 
 import msgspec
 
+from kfm.acts import settle
 from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, offer
 from kfm.cli.run import tell
-from kfm.cli.terminal import progress
+from kfm.cli.terminal import progress, say, sign
 from kfm.cli.wal import find_run
-from kfm.errors import KfmError
+from kfm.erase import finish_erasure
+from kfm.errors import Fenced, KfmError
 from kfm.inline import resume_run
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import seconds
+from kfm.reindex import datasets_with_evidence
 from kfm.targets import resumed_target
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
@@ -44,12 +48,28 @@ def _resumed(workspace: Workspace, world: World, row: LedgerRow, wait: float) ->
         )  # fmt: skip
 
 
+def _acts(world: World, names: list[str], wait: float) -> tuple[list[dict[str, str]], int]:
+    """Finish what people began: erasures, and what follows from rollbacks and withdrawals; the exit code when a run is in the way."""
+    done, code = [], 0
+    for name in names:
+        try:
+            count = finish_erasure(world, name, wait)
+        except Fenced as error:
+            say(error.happened)
+            code = error.exit_code
+            continue
+        done += [] if count is None else [{"dataset_id": name, "done": f"erasure finished, {count} files destroyed"}]
+        done += [{"dataset_id": name, "done": f"{told} finished"} for told in settle(world, name)]
+    return done, code
+
+
 def main(args: Any) -> int:
     workspace, wait = open_workspace(args.workspace), float(seconds(args.wait))
     outcomes: list[Outcome] = []
     shown = progress(args)
     with open_world(workspace, echo=shown) as world:
         names = workspace.registered()
+        acts, code = _acts(world, [] if args.run else sorted({*names, *datasets_with_evidence(world)}), wait)
         rows = [r for name in names for r in world.store.read(lambda tx, n=name: tx.runs.open_runs(n))]
         if args.run:
             wanted = find_run(world, args.run)
@@ -68,9 +88,11 @@ def main(args: Any) -> int:
         for name in dict.fromkeys(o.dataset_id for o in outcomes if o.state == "COMMITTED"):
             offer(args, world, name)
     if args.json:
-        emit({"runs": [msgspec.to_builtins(o) for o in outcomes], "waiting": len(waiting)})
-    elif not outcomes:
+        emit({"runs": [msgspec.to_builtins(o) for o in outcomes], "waiting": len(waiting), "acts": acts})
+    elif not outcomes and not acts:
         print("Nothing to resume.")
+    for act in () if args.json else acts:
+        print(f"  {sign('PASS')} {act['dataset_id']:<22} {act['done']}")
     if waiting and not args.json:
         print(f"{len(waiting)} wait for a person: {again(args, 'review')}")
-    return max((o.exit_code for o in outcomes), default=0)
+    return max((code, *(o.exit_code for o in outcomes)))

@@ -352,6 +352,23 @@ class PostgresStore:
     def tidy(self) -> None:
         """The server does that by itself."""
 
+    def vacuum(self) -> None:
+        """Write the tables anew that hold what runs saw; the server's own log and its backups are its keeper's."""
+        with contextlib.closing(self._connect()) as db, self._mapped():
+            for table in (
+                "ledger",
+                "journal",
+                "plan",
+                "generation",
+                "outbox",
+                "lineage",
+                "lineage_edge",
+                "head_key",
+                "source_state",
+                "noop",
+            ):
+                db.execute(f"vacuum full {table}")
+
     def check(self) -> str:
         """'ok', or what is wrong with the tables."""
         try:

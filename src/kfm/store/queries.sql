@@ -75,6 +75,22 @@ on conflict (run_id, generation) do nothing
 select * from outbox where state = 'waiting' order by dataset_id, generation
 -- name: outbox_mark
 update outbox set state = :state where run_id = :run_id and generation = :generation
+-- name: generation_forget
+update generation set contents = :contents where dataset_id = :dataset_id and generation = :generation
+-- name: lineage_edge_forget
+delete from lineage_edge where run_id in (select run_id from lineage where dataset_id = :dataset_id)
+-- name: lineage_forget
+delete from lineage where dataset_id = :dataset_id
+-- name: outbox_forget
+delete from outbox where dataset_id = :dataset_id
+-- name: head_key_forget
+delete from head_key where dataset_id = :dataset_id
+-- name: source_state_forget
+delete from source_state where dataset_id = :dataset_id
+-- name: noop_forget
+delete from noop where dataset_id = :dataset_id
+-- name: plan_forget
+delete from plan where plan like :like
 -- name: lineage_put
 insert into lineage (run_id, dataset_id, generation, record) values (:run_id, :dataset_id, :generation, :record)
 on conflict (run_id) do nothing

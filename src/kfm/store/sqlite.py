@@ -5,6 +5,7 @@ import fcntl
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +33,7 @@ DERIVED = {
     "proposal", "lease", "meta", "sqlite_sequence",
 }  # fmt: skip
 WAIT_AGAIN = "update job set state = 'queued', owner = null where state = 'running'"  # nobody of an earlier epoch may end it
+_VACUUM_S = 60.0
 _UNTIDY = 256  # changes of rows: a few pages each
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afs", "ceph", "glusterfs", "lustre", "9p"}
 
@@ -172,6 +174,23 @@ class SqliteStore:
         """Bring the log into the file now, while nothing waits, so that no commit has to stop for it."""
         if self._db.total_changes - self._tidied >= _UNTIDY:
             self.transaction(lambda tx: self.after_commit(self._checkpoint))
+
+    def vacuum(self) -> None:
+        """Write the file anew without what was deleted, and empty its log."""
+        until = time.monotonic() + _VACUUM_S
+        try:
+            with contextlib.closing(self._open()) as db, standing_still(self.path):
+                db.execute("vacuum")
+                while db.execute("pragma wal_checkpoint(truncate)").fetchone()[0]:  # somebody reads what was there before
+                    if time.monotonic() >= until:
+                        raise Fenced(
+                            "The store is being read, so its log cannot be emptied.",
+                            expected="a moment in which nobody reads",
+                            remedy="End what reads it for so long, then `kfm resume`.",
+                        )
+                    time.sleep(0.05)
+        except sqlite3.DatabaseError as error:
+            raise _store_error(self.path, error) from error
 
     def _checkpoint(self) -> None:
         with self._turn(), contextlib.suppress(sqlite3.DatabaseError):  # whoever commits next says what is wrong

@@ -405,6 +405,15 @@ class IndexView(View):
     def mark_outbox(self, run_id: str, generation: int, state: str) -> None:
         self._do("outbox_mark", run_id=run_id, generation=generation, state=state)
 
+    def forget(self, dataset_id: str) -> None:
+        """Drop what tells of the content of a dataset: lineage, announcements, validators, plans, NOOPs; generations keep what they keep out."""
+        for row in self.generations(dataset_id):
+            blank = msgspec.json.encode(dict.fromkeys(row.contents, "erased")).decode()
+            self._do("generation_forget", dataset_id=dataset_id, generation=row.generation, contents=blank)
+        for query in ("lineage_edge_forget", "lineage_forget", "outbox_forget", "head_key_forget", "source_state_forget", "noop_forget"):
+            self._do(query, dataset_id=dataset_id)
+        self._do("plan_forget", like=f'%"dataset_id":"{dataset_id}"%')
+
     def put_lineage(self, run_id: str, dataset_id: str, generation: int, record: str, edges: Iterable[tuple[str, str, str]]) -> None:
         self._do("lineage_put", run_id=run_id, dataset_id=dataset_id, generation=generation, record=record)
         for source, kind, target in edges:

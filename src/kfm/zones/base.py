@@ -3,7 +3,7 @@
 import hashlib
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -96,6 +96,9 @@ class Zone(Protocol):
         """Every name under `prefix`, sorted."""
 
     def remove(self, path: str) -> None: ...
+    def remove_all(self, paths: Sequence[str]) -> None:
+        """`remove` for many, durably, with the folders that are empty then."""
+
     def scratch(self) -> AbstractContextManager[Path]:
         """A private folder on the same file system, gone afterwards, also when its process dies."""
 

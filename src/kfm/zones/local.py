@@ -12,7 +12,7 @@ import shutil
 import stat
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -312,6 +312,22 @@ class LocalZone:
         target = self.local(path)
         with contextlib.suppress(FileNotFoundError):
             target.unlink()
+
+    def remove_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.remove(path)
+        base = self.local("x").parent
+        for folder in sorted({self.local(path).parent for path in paths}, key=lambda f: len(f.parts), reverse=True):
+            while folder.is_relative_to(base) and len(folder.relative_to(base).parts) > 1 and folder.is_dir():
+                fsync_dir(folder)  # until then the names may come back with the power
+                try:
+                    folder.rmdir()
+                except OSError:
+                    break  # not empty
+                self._synced.discard(folder)
+                folder = folder.parent
+            if folder.is_dir():
+                fsync_dir(folder)
 
     # ---- reading -----------------------------------------------------------------------------------------------
     def read(self, path: str) -> bytes:

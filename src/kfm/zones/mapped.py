@@ -1,6 +1,6 @@
 """A zone whose first folders lie in places of their own: raw, work and processed wherever the caller says."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kfm.zones.base import Stored
@@ -47,6 +47,14 @@ class MappedZone(LocalZone):
     def append(self, path: str, lines: bytes) -> None:
         zone, rest = self._at(path)
         (zone.append(rest, lines) if zone else super().append(path, lines))
+
+    def remove_all(self, paths: Sequence[str]) -> None:
+        for name in sorted({path.partition("/")[0] for path in paths}):
+            part = [path for path in paths if path.partition("/")[0] == name]
+            if name in self._places:
+                self._places[name].remove_all([path.partition("/")[2] for path in part])
+            else:
+                super().remove_all(part)
 
     def names(self, prefix: str) -> Iterator[str]:
         name, _, rest = prefix.partition("/")

@@ -1,6 +1,6 @@
 """A zone for dry runs: reads see the real zone, writes stay in a folder of the run's own."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -38,6 +38,10 @@ class OverlayZone:
 
     def remove(self, path: str) -> None:
         self._writer(path).remove(path)
+
+    def remove_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.remove(path)
 
     def read(self, path: str) -> bytes:
         return self._reader(path).read(path)

@@ -1,0 +1,141 @@
+"""An erasure is finished, whoever kills it and wherever: by the same command, by `resume`, by `doctor --fix`, by the next run."""
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfm.cli import main
+from kfm.cli.init import make_workspace
+from kfm.model.paths import PLACES, place_of
+from kfm.sample_upstream import SampleUpstream
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
+from kfm.zones.base import hash_file
+from kfm.zones.local import LocalZone
+from tests.conftest import Said, caller, tree
+from tests.jobs.test_gc import QUAKES
+
+Kfm = Callable[..., Said]
+ORDER = ("withdraw", QUAKES, "--erase", "--reason", "court order", "--authority", "District Court")
+
+
+class Killed(BaseException):
+    """What nothing in the product catches."""
+
+
+def die_at(name: str, number: int, patch: pytest.MonkeyPatch) -> None:
+    """End the process, as far as one can from inside, before the n-th call of one of the zone's own."""
+    real, calls = getattr(LocalZone, name), [0]
+
+    def call(self: LocalZone, *args: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == number:
+            raise Killed
+        return real(self, *args)
+
+    patch.setattr(LocalZone, name, call)
+
+
+def left_of(ws: Path) -> list[str]:
+    """Files that may hold the erased data, by a list of this test's own."""
+    found = [p for zone in ("raw", "processed", "work") for p in (ws / "data" / zone / QUAKES).rglob("*") if p.is_file()]
+    found += [p for p in (ws / "ledger" / "quarantine").rglob("*") if p.is_file()]
+    stay = ("/erasures/", "/withdrawals/", "raw/ks_earthquakes/manifest.yml", "raw/ks_earthquakes/checksums.sha256")
+    return sorted(n for p in found if not any(s in (n := p.relative_to(ws).as_posix()) for s in stay))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two versions, a pinned list of parts, and a damaged part that was set aside."""
+    ws = tmp_path_factory.mktemp("erase") / "ws"
+    make_workspace(ws, sample=True, allow_loopback=True)
+    with SampleUpstream() as sample, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KFM_SAMPLE_UPSTREAM", sample.url)
+        for number in (0, 1):
+            sample.control(QUAKES, revision=number)
+            assert main(["-w", str(ws), "run", QUAKES]) == 0
+    run = next((ws / "data" / "work" / QUAKES / "runs").iterdir()).name
+    for path in (ws / f"data/work/{QUAKES}/assemblies/{'a' * 32}.json", ws / f"ledger/quarantine/{run}-00000000-part.parquet"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    (ws / "ledger" / "quarantine" / "journal-other.jsonl").write_text('{"updater_id": "http_file.ks_other"}')
+    return ws
+
+
+@pytest.fixture
+def two(made: Path, ws: Path) -> Path:
+    shutil.rmtree(ws)
+    shutil.copytree(made, ws)
+    return ws
+
+
+def test_a_killed_erasure_is_finished_by_whoever_comes_next(
+    kfm: Kfm, two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    captures = [p for p in (two / "data" / "raw" / QUAKES / "captures").rglob("*") if p.is_file()]
+    sums = [p.parent.name for p in captures] + [hash_file(p).digest.removeprefix("sha256:") for p in captures]
+    finishers: list[tuple[str, ...]] = [("resume",), ("doctor", "--fix"), ("run", QUAKES), ORDER]
+    points = [("remove", 4), ("remove_all", 3), ("remove_all", 9), ("replace", 1)]
+    for number, (name, nth) in enumerate(points):
+        ws = tmp_path / f"ws{number}"
+        shutil.copytree(two, ws)
+        kfm = caller(ws, capsys)
+        with monkeypatch.context() as killed:
+            die_at(name, nth, killed)
+            with pytest.raises(Killed):
+                main(["-w", str(ws), *ORDER])
+        erased = len(list((ws / "data/catalog/channels" / QUAKES).iterdir())) == 3
+        if erased:
+            assert kfm("verify").code == 3, "the channel says erased, and bytes are here"
+            assert {"erasure.unfinished"} <= {f["code"] for f in kfm("doctor", "--json").json["findings"]}
+        finisher, before = finishers[number % 4] if erased else ORDER, left_of(ws)
+        assert kfm(*finisher).code in (0, 6), kfm("doctor").out
+        left = sorted({*before, *left_of(two)} & set(left_of(ws)))
+        assert left == ["ledger/quarantine/journal-other.jsonl"], f"{name} {nth}, then {finisher[0]}"
+        assert kfm("verify").code == 0 and kfm("doctor", "--json").json["findings"] == [], kfm("doctor", "--json").out
+        assert kfm("resume", "--json").json == {"runs": [], "waiting": 0, "acts": []}
+        stored = b"".join(p.read_bytes() for p in (ws / "ledger").rglob("*") if p.is_file())
+        assert [s for s in sums if s.encode() in stored] == [], "the store still tells what was captured"
+        shutil.rmtree(ws)
+
+
+def test_what_comes_back_from_a_backup_after_an_erasure_is_found_and_destroyed(kfm: Kfm, two: Path, tmp_path: Path) -> None:
+    shutil.copytree(two / "data", tmp_path / "kept")
+    assert kfm(*ORDER).code == 0 and kfm("verify").code == 0
+    shutil.copytree(tmp_path / "kept" / "raw", two / "data" / "raw", dirs_exist_ok=True)
+    shutil.copytree(tmp_path / "kept" / "processed", two / "data" / "processed", dirs_exist_ok=True)
+    said = kfm("verify", "--json")
+    assert said.code == 3 and {p["where"].split("/")[0] for p in said.json["problems"]} == {"raw", "processed"}
+    kfm("doctor", "--fix")
+    assert kfm("verify").code == 0 and left_of(two) == ["ledger/quarantine/journal-other.jsonl"]
+
+
+def test_no_run_begins_while_an_erasure_is_owed_and_one_that_holds_the_dataset_is_waited_for(
+    kfm: Kfm, two: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kfm.cli.withdraw.WAIT_S", 0.1)
+    with open_world(open_workspace(two)) as other:
+        token = other.store.transaction(lambda tx: tx.leases.take(QUAKES, "somebody", 60))
+        assert kfm(*ORDER).code == 5, "withdrawn at once; a run is at work, so its bytes go later"
+        assert kfm("status", "--json").json["datasets"][0]["state"] == "withdrawn"
+        before = tree(two / "data" / "raw")
+        assert kfm("run", QUAKES, "--wait", "0").code == 5 and tree(two / "data" / "raw") == before
+        other.store.transaction(lambda tx: tx.leases.release(token))
+    assert kfm("run", QUAKES).code == 0 and left_of(two)[-1:] == ["ledger/quarantine/journal-other.jsonl"]
+    with sqlite3.connect(two / "ledger" / "idempotency.sqlite") as db:
+        assert db.execute("select count(*) from journal").fetchone() == (0,)
+
+
+def test_every_file_lies_in_a_place_of_the_table(two: Path) -> None:
+    strange = []
+    for zone, base in (("data", two / "data"), ("root", two)):
+        for path in (p for p in base.rglob("*") if p.is_file() and ".tmp" not in p.parts):
+            name = path.relative_to(base).as_posix()
+            if (QUAKES in name and "registry" not in name) if zone == "data" else name.startswith(("receipts", "releases")):
+                strange += [name] if place_of(zone, name, QUAKES) is None else []
+    assert strange == []
+    assert place_of("data", f"work/{QUAKES}/something/new", QUAKES) in [p for p in PLACES if p.erased == "all"]
