@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kfm.clock import rfc3339
+from kfm.connectors.base import UNCONFINED
 from kfm.masking import masked
 from kfm.model import ids
 from kfm.model.receipt import Receipt, RunManifest, RunRecord, ValidationReport
@@ -282,6 +283,7 @@ def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests
             **{k: v for k, v in world.facts().items() if k == "git_sha"},
         },
         "request_reason": _payload(records, "plan").get("request_reason", ""),
+        "warnings": [f"{UNCONFINED}: {why}."] if (why := _payload(records, "transform").get("unconfined")) else [],
         "errors": [{"message": row.reason, "stack": None}] if failed else [],
         **world.marks,
     }

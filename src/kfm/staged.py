@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from kfm import canonical
 from kfm.assemble import propose
@@ -316,6 +317,7 @@ class _Assembly(Update):
             "max_quarantined": self.target.entry.max_quarantined,
             "result": msgspec.to_builtins(result),
             "companions": companions if len(payloads) == 1 or self.target.entry.merge == "partition" else {n: c for n, c in companions.items() if n in result.files},
+            **dict([("unconfined", r.unconfined) for r in (*results, result) if r.unconfined is not UNSET][:1]),
         }  # fmt: skip
 
     def _merged(self, base: str | None, pins: Pins, results: Sequence[TransformResult], scratch: Path) -> TransformResult:

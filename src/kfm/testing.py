@@ -5,12 +5,9 @@
 
 import ast
 import contextlib
-import os
 import re
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +16,8 @@ import msgspec
 from kfm import config
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformJob, TransformResult
 from kfm.connectors.code import hooks_in
-from kfm.connectors.process import run_transform
-from kfm.errors import KfmError, UsageError
+from kfm.connectors.process import printed, run_transform
+from kfm.errors import Denied, KfmError, UsageError
 from kfm.model.connector import Capabilities
 from kfm.model.dataset import DatasetEntry
 from kfm.model.ids import check_dataset_id
@@ -74,7 +71,8 @@ def check_connector(workspace: Path, dataset_id: str) -> list[Finding]:
     folder = workspace / "scripts" / "connectors" / dataset_id
     if not folder.is_dir():
         return [_found("folder", f"scripts/connectors/{dataset_id} does not exist.", f"`kfm connector new {dataset_id}` makes it.")]
-    found = [*_files(folder), *_help(folder)]
+    entry = open_workspace(workspace).readable(dataset_id)
+    found = [*_files(folder), *_help(folder, () if entry is None else (entry,))]
     if (broken := _broken(folder)) is not None:
         return [*found, broken]
     try:
@@ -94,7 +92,7 @@ def write_golden(workspace: Path, dataset_id: str) -> dict[str, Any]:
         raise UsageError(broken.what, expected="connector code that can be read", remedy=broken.remedy)
     target = targets_of(open_workspace(workspace), dataset_id)[0]
     with tempfile.TemporaryDirectory(prefix="kfm-check-") as temp:
-        golden = _golden(run_transform(_job(target, _inputs(folder, target)), Path(temp)))
+        golden = _golden(run_transform(_job(target, _inputs(folder, target)), Path(temp), entries=(target.entry,)))
     (folder / "fixtures" / _GOLDEN).write_bytes(msgspec.json.format(msgspec.json.encode(golden), indent=2) + b"\n")
     return golden
 
@@ -152,16 +150,12 @@ def _imports(node: ast.AST) -> list[str]:
     return [node.module or "."] if isinstance(node, ast.ImportFrom) else []
 
 
-def _help(folder: Path) -> Iterator[Finding]:
+def _help(folder: Path, entries: Sequence[DatasetEntry]) -> Iterator[Finding]:
     """--help of every runner against its parser; the documented table against all of them."""
-    environment = {**os.environ, "COLUMNS": "100"}
     for name, stage in _RUNNERS.items():
         if not name.endswith(".py") or not (folder / name).is_file():
             continue
-        done = subprocess.run(
-            [sys.executable, name, "--help"], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
-        )
-        if _flags(done.stdout) != _flags(parser_of(stage).format_help()):
+        if _flags(printed(folder / name, "--help", entries=entries)) != _flags(parser_of(stage).format_help()):
             yield _found("help", f"{name} --help does not list the flags it takes.", f'Let it call `kfm.stages.main("{stage}", __file__)`.')
     readme = folder.parent / "README.md"
     if not readme.is_file() or flags_table() not in readme.read_text():
@@ -215,8 +209,8 @@ def _behaviour(folder: Path, target: Target) -> Iterator[Finding]:
         for check in (suite.discovered, suite.asked, suite.made):
             try:
                 yield from check()
-            except (CaptureRefused, ConnectorFailed) as error:
-                reach = re.findall(r"^PermissionError: (connector code may not[^\n]*)", getattr(error, "stack", ""), re.M)
+            except (CaptureRefused, ConnectorFailed, Denied) as error:
+                reach = re.findall(r"^PermissionError: ([^\n]*)", getattr(error, "stack", ""), re.M)
                 what = f"{reach[-1][:1].upper()}{reach[-1][1:]}." if reach else error.happened
                 yield _found("writes" if reach else "runs", what, error.remedy)
     if _tree(folder) != before:
@@ -237,6 +231,7 @@ class _Suite:
 
     def __init__(self, folder: Path, target: Target, temp: Path) -> None:
         self.folder, self.target, self.temp = folder, target, temp
+        self.entries = (target.entry,)
         self.inputs = _inputs(folder, target)
         self.names = hooks_in(folder / "connector.py")
 
@@ -251,7 +246,7 @@ class _Suite:
             return
         heard: list[dict[str, Any]] = []
         room = self.room("discover")
-        run_transform(_job(self.target, [], kind="discover"), room, timeout_s=60, on_event=heard.append)
+        run_transform(_job(self.target, [], kind="discover"), room, timeout_s=60, on_event=heard.append, entries=self.entries)
         if any(room.iterdir()):
             yield _found("discover", "discover() writes files.", "Let it return what it knows, and write nothing.")
         said: Any = next((e["found"] for e in heard if e.get("op") == "capabilities"), None)
@@ -308,7 +303,7 @@ class _Suite:
 
         source = self.target.entry.source
         job = _job(self.target, [], kind="acquire", urls=(source.url, *source.urls))
-        run_transform(job, self.room(room), timeout_s=120, fetch=serve)
+        run_transform(job, self.room(room), timeout_s=120, fetch=serve, entries=self.entries)
         return asked
 
     # -- transform and validate
@@ -341,7 +336,7 @@ class _Suite:
     def _run(self, job: TransformJob, room: str) -> tuple[TransformResult, bytes]:
         scratch = self.temp / room
         scratch.mkdir(exist_ok=True)
-        result = run_transform(job, scratch, timeout_s=600)
+        result = run_transform(job, scratch, timeout_s=600, entries=self.entries)
         return result, (scratch / result.artifact).read_bytes()
 
     def _kill(self, job: TransformJob, room: Path) -> None:
@@ -352,7 +347,7 @@ class _Suite:
                 raise _Killed
 
         with contextlib.suppress(_Killed):
-            run_transform(job, room, timeout_s=600, on_event=die)
+            run_transform(job, room, timeout_s=600, on_event=die, entries=self.entries)
 
     def _window(self, whole: TransformResult) -> Iterator[Finding]:
         """The first half of the fixture's time: nothing later may come out."""

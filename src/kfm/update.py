@@ -531,6 +531,7 @@ class Update:
             "max_quarantined": target.entry.max_quarantined if target.max_quarantined is None else target.max_quarantined,
             "result": msgspec.to_builtins(result),
             "companions": companions,
+            **({"unconfined": result.unconfined} if result.unconfined is not UNSET else {}),
         } | ({"replays": {"run_id": again.row.run_id, "onto": again.onto}} if (again := target.again) and again.only else {})
 
     def make_room(self, path: str, digest: str) -> None:

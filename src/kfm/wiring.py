@@ -17,12 +17,12 @@ from kfm.attest import KeyFolder
 from kfm.clock import Clock, SystemClock
 from kfm.commitments import Vaults
 from kfm.connectors.base import TransformJob, TransformResult, toolchain
-from kfm.errors import IntegrityError, KfmError, MissingExtra
+from kfm.errors import IntegrityError, KfmError, MissingExtra, UsageError
 from kfm.gates.base import Gate
 from kfm.heartbeat import Heartbeat
 from kfm.model import ids
 from kfm.model.channel import RootAt
-from kfm.model.dataset import Source
+from kfm.model.dataset import DatasetEntry, Source
 from kfm.policy.base import Decision, Evaluator, sources_of
 from kfm.publisher.base import Publisher
 from kfm.publisher.local import LocalPublisher
@@ -32,7 +32,7 @@ from kfm.store.base import Store
 from kfm.store.sqlite import SqliteStore, carry_over, copy_files, standing_still
 from kfm.upstreams import Routed, replayed
 from kfm.workspace import Workspace
-from kfm.world import World
+from kfm.world import World, family_of
 from kfm.zones.local import LocalZone, fsync_dir
 from kfm.zones.overlay import OverlayZone
 
@@ -160,16 +160,23 @@ class _Steps:
     def transform(self, job: TransformJob, scratch: Path, on_event: Echo | None) -> TransformResult:
         from kfm.connectors.process import run_transform  # a NOOP starts no child
 
-        return run_transform(job, scratch, on_event=on_event, timeout_s=self._seconds(job))
+        return run_transform(job, scratch, on_event=on_event, timeout_s=self._seconds(job), entries=self._family(job.dataset_id))
 
     def acquire(self, job: TransformJob, scratch: Path, fetch: Callable[[dict[str, Any]], dict[str, Any]], heard: Echo) -> TransformResult:
         from kfm.connectors.process import run_transform
 
-        return run_transform(job, scratch, fetch=fetch, on_event=heard, timeout_s=self._seconds(job))
+        limit, entries = self._seconds(job), self._family(job.dataset_id)
+        return run_transform(job, scratch, fetch=fetch, on_event=heard, timeout_s=limit, entries=entries)
 
     def _seconds(self, job: TransformJob) -> float:
         entry = self._workspace.readable(job.dataset_id)
         return float((entry.source if entry is not None else Source()).step_limit)
+
+    def _family(self, dataset_id: str) -> list[DatasetEntry]:
+        try:
+            return family_of(self._workspace.entry, dataset_id)
+        except UsageError:  # nobody can say what it is
+            return []
 
 
 @contextmanager

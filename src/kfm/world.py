@@ -27,7 +27,7 @@ from kfm.runlog import RunLog
 from kfm.store.base import Token
 from kfm.zones.base import Zone
 
-__all__ = ["Again", "Outcome", "Target", "World", "specify", "table_rows"]
+__all__ = ["Again", "Outcome", "Target", "World", "family_of", "specify", "table_rows"]
 
 Transform = Callable[[TransformJob, Path, Callable[[dict[str, Any]], None] | None], TransformResult]
 Acquire = Callable[[TransformJob, Path, Callable[[dict[str, Any]], dict[str, Any]], Callable[[dict[str, Any]], None]], TransformResult]
@@ -158,6 +158,19 @@ def specify(target: Target, policy_digest: str) -> Target:
     return replace(target, spec=spec, spec_hash=ids.spec_hash(spec), transform_hash=ids.spec_hash(transform))
 
 
+def family_of(registry: Callable[[str], DatasetEntry | None], dataset_id: str) -> list[DatasetEntry]:
+    """The registry entries of a dataset and of everything it is made from."""
+    found: dict[str, DatasetEntry] = {}
+    left = [dataset_id]
+    while left:
+        name = left.pop()
+        entry = None if name in found else registry(name)
+        if entry is not None:
+            found[entry.dataset_id] = entry
+            left += entry.source.datasets
+    return list(found.values())
+
+
 def _no_acquire(*_: Any) -> TransformResult:
     raise UsageError("This world cannot ask.", expected="a child process to run acquire() in", remedy="Use `kfm run`.")
 
@@ -208,15 +221,7 @@ class World:
 
     def family(self, dataset_id: str) -> list[DatasetEntry]:
         """The registry entries of a dataset and of everything it is made from."""
-        found: dict[str, DatasetEntry] = {}
-        left = [dataset_id]
-        while left:
-            name = left.pop()
-            entry = None if name in found else self.registry(name)
-            if entry is not None:
-                found[entry.dataset_id] = entry
-                left += entry.source.datasets
-        return list(found.values())
+        return family_of(self.registry, dataset_id)
 
     def is_private(self, dataset_id: str) -> bool:
         """Whether its records stay on the restricted side."""

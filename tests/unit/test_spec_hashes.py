@@ -15,6 +15,7 @@ VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "spec_hashes
 STATED: dict[str, Any] = {
     "change": Change(),
     "conflicts": "refuse",
+    "isolation": "best_effort",
 }
 
 

@@ -1,6 +1,7 @@
 """Look for damage and leftovers. --fix mends what the evidence allows and sets the rest aside.
 
---json = {"findings": [{code, where, what, remedy, fixed}], "advice": [{code, where, what, remedy}]}; advice is about what is not broken. Exit 0 when nothing is left to do, 6 for damage, 1 otherwise.
+--json = {"findings": [{code, where, what, remedy, fixed}], "advice": [{code, where, what, remedy}],
+"isolation": {whole, landlock, seccomp, why}}; advice is about what is not broken. Exit 0 when nothing is left to do, 6 for damage, 1 otherwise.
 """
 
 from typing import Any
@@ -10,6 +11,7 @@ from kfm.cli.call import Parser, emit
 from kfm.cli.scheduler import Tables
 from kfm.cli.terminal import say, sign
 from kfm.config import parse, planned, schedule_files
+from kfm.connectors.process import held_here
 from kfm.doctor import examine
 from kfm.errors import KfmError, UsageError
 from kfm.model.backfill import grid_of, plan_from, resolved
@@ -153,8 +155,9 @@ def main(args: Any) -> int:
     left = [f for f in found if not f["fixed"] and f["code"] != ADVICE]
     damaged = any("damaged" in f["code"] or f["code"] == "store.unusable" for f in left)
     code = 6 if damaged else 1 if left else 0
+    held = held_here()
     if args.json:
-        emit({"findings": found, "advice": advice})
+        emit({"findings": found, "advice": advice, "isolation": {"whole": held.whole, **held._asdict()}})
         return code
     for f in found:
         state = "PASS" if f["fixed"] else "NOOP" if f["code"] == ADVICE else "FAILED"
@@ -163,6 +166,12 @@ def main(args: Any) -> int:
             print(f"      {f['remedy']}")
     for f in advice:
         print(f"  {sign('NOOP')} {f['code']:<20} {f['where']}: {f['what']}\n      {f['remedy']}")
+    if held.whole:
+        print(f"  {sign('PASS')} isolation: Landlock {held.landlock} and seccomp hold what reads and transforms data")
+    else:
+        print(
+            f"  {sign('NOOP')} isolation: {held.why}; shipped code runs with a warning, on public data only, unless it is `isolation: best_effort`"
+        )
     mended = sum(f["fixed"] for f in found)
     print(f"{sign('PASS')} nothing to mend" if not left and not mended else f"{len(left) + mended} findings, {mended} mended")
     if code:

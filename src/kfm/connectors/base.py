@@ -15,8 +15,10 @@ from kfm.model.dataset import Column, Location, Release
 __all__ = [
     "LINES",
     "DECODED",
+    "MEMORY_BYTES",
     "MOST_COLUMNS",
     "RECORD_BYTES",
+    "UNCONFINED",
     "VALUE",
     "Books",
     "CaptureRefused",
@@ -34,11 +36,13 @@ __all__ = [
 ]
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
+MEMORY_BYTES = 4 << 30  # of a child
 MOST_COLUMNS = 10_000
 RECORD_BYTES = 64 << 20  # of one record, where the registry states no `max_record_bytes`
 VALUE = 4  # one value, which is held several times while it is written, may be this part of it
 DECODED = 2  # times as much as its text may be, a record may take in memory
 LINES = ("csv", "txt", "rdb", "dly", "json")  # formats whose records end with a line; of JSON only a record to each line
+UNCONFINED = "It was made by a process that the system could not keep from other files and programs"
 _STEERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # a terminal, or the direction of what is read on it
 
 
@@ -151,6 +155,7 @@ class TransformResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     unchanged: bool = False  # acquire: it is the one that was known, so nothing was asked for
     steps: tuple[dict[str, Any], ...] = ()  # govern: what was done, in public words: {step, discharges, ...settings}
     change: Measured | UnsetType = UNSET  # measure: all of it; merge: what the absence of rows did
+    unconfined: str | UnsetType = UNSET  # what the system lacked to hold the child; said by the parent alone
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,13 +1,16 @@
 """The child's side: takes one job from a pipe, runs the transform with nothing to lose, answers in JSON lines.
 
-parent  {"op": "job", "job": …, "scratch": …, "memory_bytes": …, "parent": pid}     {"path": …} | {"error": …}
-child   {"op": "progress", …}  {"op": "log", …}  {"op": "fetch", "url": …, "name": …, …}
+parent  {"op": "job", "job": …, "scratch": …, "memory_bytes": …, "parent": pid, "open": …}     {"path": …} | {"error": …}
+child   {"op": "log", "event": "child.start", "fields": {"pid": …, "held": …}}, before any connector code
+        {"op": "progress", …}  {"op": "log", …}  {"op": "fetch", "url": …, "name": …, …}
         {"op": "done", "result": …} | {"op": "refused", code, happened, expected, remedy, detail} | {"op": "failed", message, stack}
+        {"op": "unconfined"}: the system cannot hold it and the job may not run `open`
 """
 
 import gc
 import os
 import queue
+import runpy
 import signal
 import socket
 import sys
@@ -18,10 +21,10 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from kfm.connectors import guard
-from kfm.connectors.base import Refused, TransformJob
+from kfm.connectors import confine, guard
+from kfm.connectors.base import MEMORY_BYTES, Refused, TransformJob
 
-__all__ = ["main", "nursery"]
+__all__ = ["main", "nursery", "script", "trial"]
 
 
 class _Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="op", tag="job"):
@@ -29,6 +32,7 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     scratch: str
     memory_bytes: int
     parent: int
+    open: bool  # may run where the system cannot hold it
 
 
 class _Wire:
@@ -71,22 +75,40 @@ def main() -> None:
     """Run one job."""
     wire = _Wire()
     order = wire.order()
-    isolated = guard.without_network()
-    guard.tie_to_parent(order.parent)  # after it: a change of credentials lets go of the parent
+    guard.tie_to_parent(order.parent)
     guard.limit(order.memory_bytes)
-    reads = guard.reads_of(order.job.connector, [i.path for i in order.job.inputs], order.scratch)
-    if reads is not None:
-        guard.blind(reads)  # before any thread: only this one and its children are bound
     os.chdir(order.scratch)
     sys.dont_write_bytecode = True
     if not _room(order.memory_bytes):
         wire.send(_no_memory(order))
         os._exit(0)
+    held = _held(order)
+    wire.send({"op": "log", "event": "child.start", "fields": {"pid": os.getpid(), "held": held}})
+    if not held.whole and not order.open:
+        wire.send({"op": "unconfined"})
+        os._exit(0)
     wire.listen()
-    wire.send({"op": "log", "event": "child.start", "fields": {"pid": os.getpid(), "network": not isolated}})
-    wire.send(_outcome(order, wire, reads))
+    wire.send(_outcome(order, wire))
     sys.stderr.flush()
     os._exit(0)  # threads of user code do not hold up the answer
+
+
+def trial() -> None:
+    """Only say how far the kernel would hold a child."""
+    held = confine.confine((), None)
+    os.write(1, msgspec.json.encode(held))
+
+
+def script() -> None:
+    """Run a script of the workspace that may only read and print; 3 when the system cannot hold it and it may not run `open`."""
+    may_run_open, path = sys.argv[2] == "open", os.path.abspath(sys.argv[3])
+    guard.limit(MEMORY_BYTES)
+    held = confine.confine(confine.readable([path], os.path.dirname(path), path), None)
+    if not held.whole and not may_run_open:
+        os._exit(3)
+    sys.argv[:] = sys.argv[3:]
+    sys.dont_write_bytecode = True
+    runpy.run_path(path, run_name="__main__")
 
 
 def nursery(fd: int, parent: int) -> None:
@@ -132,6 +154,16 @@ def _begin(folder: bytes, fds: list[int]) -> None:
         os._exit(1)
 
 
+def _held(order: _Order) -> confine.Held:
+    """Let the kernel hold this process, as far as it can."""
+    job = order.job
+    own = os.path.dirname(os.path.abspath(job.connector)) if job.connector is not None else None
+    held = confine.confine(confine.readable([i.path for i in job.inputs], own, order.scratch), order.scratch)
+    if not held.seccomp and not held.landlock and guard.without_network():
+        guard.tie_to_parent(order.parent)  # again: a change of credentials lets go of the parent
+    return held
+
+
 def _room(limit: int) -> bool:
     """Whether the limit leaves anything: a thread that gets no memory for its first steps would be waited for without end."""
     try:
@@ -145,11 +177,12 @@ def _no_memory(order: _Order) -> dict[str, Any]:
     return {"op": "failed", "message": message, "stack": traceback.format_exc(-8)}
 
 
-def _outcome(order: _Order, wire: _Wire, reads: guard.Reads | None) -> dict[str, Any]:
+def _outcome(order: _Order, wire: _Wire) -> dict[str, Any]:
+    job = order.job
     try:
         from kfm.connectors.transform import perform  # heavy, and under the memory limit
 
-        guard.close_ways_out(Path(order.scratch), reads)
+        guard.close_ways_out(Path(order.scratch), guard.reads_of(job.connector, [i.path for i in job.inputs], order.scratch))
         return {"op": "done", "result": perform(order.job, Path(order.scratch), emit=wire.send, ask=wire.ask)}
     except Refused as refused:
         return {"op": "refused", **msgspec.to_builtins(refused.refusal)}

@@ -1,24 +1,21 @@
 """What the child takes away from itself before it runs workspace code.
 
-An audit hook sees what Python does, not what a C library does: it stops accidents and the obvious ways out. What truly holds is that
-the child is given no secret, no store and no key, and, where the system lets it, no network and no sight of the workspace.
+An audit hook sees what Python does, not what a C library does: it stops accidents early, in words that help. What truly holds is that
+the child is given no secret, no store and no key, and what the kernel refuses (`confine`).
 """
 
 import ctypes
 import os
 import resource
 import signal
-import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Reads", "blind", "close_ways_out", "limit", "reads_of", "tie_to_parent", "without_network"]
+__all__ = ["Reads", "close_ways_out", "limit", "reads_of", "tie_to_parent", "without_network"]
 
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
-_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446  # the same number on every architecture
-_READ_FILE, _REFER = 1 << 2, 1 << 13
+_PR_SET_PDEATHSIG = 1
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _FORBIDDEN = (
@@ -45,20 +42,14 @@ _FORBIDDEN = (
 _HARMLESS = {"socket.gethostname"}
 _LISTS = {"os.listdir", "os.scandir"}
 _LINKS = {"os.link", "os.symlink", "os.chdir", "os.fchdir"}
+# nothing needs them, and where the kernel refuses them it cannot see whose file it is
+_NEVER = {"os.chmod", "os.chown", "os.utime", "os.setxattr", "os.removexattr", "os.mkfifo", "os.mknod", "os.chflags"}
 _CHANGES = {
     "os.remove": (0,),
     "os.rename": (0, 1),
     "os.mkdir": (0,),
     "os.rmdir": (0,),
     "os.truncate": (0,),
-    "os.chmod": (0,),
-    "os.chown": (0,),
-    "os.utime": (0,),
-    "os.setxattr": (0,),
-    "os.removexattr": (0,),
-    "os.mkfifo": (0,),
-    "os.mknod": (0,),
-    "os.chflags": (0,),
     "tempfile.mkstemp": (0,),
     "tempfile.mkdtemp": (0,),
 }
@@ -126,45 +117,6 @@ def _within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def blind(reads: Reads) -> bool:
-    """Let the system refuse what `reads` refuses, to C libraries too, where it can (Landlock); whether it does. Cannot be undone."""
-    if sys.platform != "linux":
-        return False
-    libc = ctypes.CDLL(None, use_errno=True)
-    abi = libc.syscall(_LANDLOCK_CREATE, None, 0, 1)
-    if abi < 1:
-        return False
-    move = _REFER if abi > 1 else 0  # files may change folders only where a rule says so
-    rules = libc.syscall(_LANDLOCK_CREATE, struct.pack("=Q", _READ_FILE | move), 8, 0)
-    if rules < 0:
-        return False
-    for path in (*_beside(reads.root), *reads.allowed):
-        _permit(libc, rules, path, _READ_FILE)
-    _permit(libc, rules, reads.scratch, _READ_FILE | move)
-    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    done: bool = libc.syscall(_LANDLOCK_RESTRICT, rules, 0) == 0
-    os.close(rules)
-    return done
-
-
-def _beside(root: str) -> Iterator[str]:
-    """All there is but `root`: a rule can only permit."""
-    for way in (Path(root), *Path(root).parents[:-1]):
-        try:
-            yield from (e.path for e in os.scandir(way.parent) if e.name != way.name and not e.is_symlink())
-        except OSError:
-            continue
-
-
-def _permit(libc: Any, rules: int, path: str, access: int) -> None:
-    try:
-        place = os.open(path, os.O_PATH)
-    except OSError:
-        return
-    libc.syscall(_LANDLOCK_ADD, rules, 1, struct.pack("=Qi", access, place), 0)
-    os.close(place)
-
-
 def close_ways_out(scratch: Path, reads: Reads | None = None) -> None:
     """From here on Python code cannot connect, start a process, change a file outside `scratch` or read what `reads` refuses.
 
@@ -181,7 +133,7 @@ def _hook(inside: str, reads: Reads | None) -> Callable[[str, tuple[Any, ...]], 
             _check_read(reads, event, args[0])
         elif event in _LISTS:
             _check_read(reads, event, "." if args[0] is None else args[0])
-        elif event in _LINKS:  # what a link or a relative name means depends on who follows it, and from where
+        elif event in _LINKS or event in _NEVER:  # what a link or a relative name means depends on who follows it, and from where
             raise PermissionError(f"connector code may not use {event}")
         elif event in _CHANGES:
             for place in _CHANGES[event]:

@@ -12,18 +12,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
-from kfm.connectors.base import CaptureRefused, ConnectorFailed, Refusal, Refused, TransformJob, TransformResult
-from kfm.errors import MissingExtra
+from kfm.connectors.base import MEMORY_BYTES, UNCONFINED, CaptureRefused, ConnectorFailed, Refusal, Refused, TransformJob, TransformResult
+from kfm.connectors.confine import Held
+from kfm.errors import Denied, MissingExtra
+from kfm.model.dataset import DatasetEntry
+from kfm.model.labels import is_private
 
-__all__ = ["MEMORY_BYTES", "kept_warm", "run_inline", "run_transform"]
+__all__ = ["MEMORY_BYTES", "held_here", "kept_warm", "printed", "run_inline", "run_transform"]
 
-MEMORY_BYTES = 4 << 30
 _LIBRARIES = {
     "raster": ("rasterio", "raster"),
     "shapefile": ("pyogrio", "geo"),
@@ -38,6 +41,7 @@ _BOOT = (
     " from kfm.connectors.child import main; main()"
 )
 _BOOT_NURSERY = _BOOT.replace("import main; main()", "import nursery; nursery(int(sys.argv[2]), int(sys.argv[3]))")
+_BOOT_TRIAL, _BOOT_SCRIPT = (_BOOT.replace("import main; main()", f"import {name}; {name}()") for name in ("trial", "script"))
 _ROOT = str(Path(__file__).resolve().parents[2])
 _TAIL = 4096  # of what the child wrote to stderr
 _LINE_CAP = 64 << 20  # a longer line is no protocol
@@ -58,13 +62,15 @@ def run_transform(
     timeout_s: float | None = None,
     fetch: Fetch | None = None,
     on_event: OnEvent | None = None,
+    entries: Sequence[DatasetEntry] = (),
 ) -> TransformResult:
     """Run `job` in a child process that can only write below `scratch`.
 
-    Connector code reads nothing of its workspace but the job's inputs, `scratch` and its own folder: what `fetch` gives lies there too,
-    or outside the workspace.
-    Raises `CaptureRefused` when the capture is refused, `ConnectorFailed` when the child raised, crashed or ran out of time, and
-    `MissingExtra` when the kind is read with a library that is not installed.
+    It reads nothing but the interpreter and its packages, the job's inputs, `scratch` and the folder of connector code: what `fetch`
+    gives lies in `scratch`. `entries` are the job's dataset and all it is made from: they say what may run where the system cannot
+    hold a child; its result then has a warning.
+    Raises `CaptureRefused` when the capture is refused, `ConnectorFailed` when the child raised, crashed or ran out of time, `Denied`
+    when the system cannot hold it, and `MissingExtra` when the kind is read with a library that is not installed.
     """
     _require_library(job.source_kind)
     scratch = scratch.resolve()
@@ -73,6 +79,7 @@ def run_transform(
     child = _Child(scratch, on_event or _ignore, fetch, born)
     parent = os.getpid() if born is None else born.parent
     order = {"op": "job", "job": job, "scratch": str(scratch), "memory_bytes": memory_bytes, "parent": parent}
+    order["open"] = _may_run_open(job, entries)
     try:
         ended = child.converse(order, time.monotonic() + timeout_s if timeout_s is not None else None)
     finally:
@@ -85,6 +92,43 @@ def run_transform(
             stack=child.tail.decode("utf-8", "replace"),
         )
     return _answer(ended, child, job)
+
+
+def _may_run_open(job: TransformJob, entries: Sequence[DatasetEntry]) -> bool:
+    """Whether `job` may run where the kernel cannot hold it: for code of the workspace, and for what is not public, a person says so."""
+    if any(e.isolation == "best_effort" for e in entries if e.dataset_id == job.dataset_id):
+        return True
+    public = job.kind == "catalogue" or (bool(entries) and all(e.sensitivity == "public" for e in entries) and not is_private(entries))
+    return job.connector is None and (public or sys.platform == "darwin")  # which has nothing to hold a process with
+
+
+def held_here() -> Held:
+    """What this system can do to hold a child: a process that does nothing tries it."""
+    found = subprocess.run(
+        [sys.executable, "-s", "-P", "-c", _BOOT_TRIAL, _ROOT],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=_environment(),
+        check=False,
+    )
+    try:
+        return Held(*msgspec.json.decode(found.stdout))
+    except (msgspec.DecodeError, TypeError):
+        return Held(why=f"a process that tried it ended with {found.returncode}")
+
+
+def printed(path: Path, *words: str, entries: Sequence[DatasetEntry] = ()) -> str:
+    """What a script of the workspace prints; it may read its folder and change nothing."""
+    may_run_open = any(e.isolation == "best_effort" for e in entries)
+    command = [sys.executable, "-s", "-P", "-c", _BOOT_SCRIPT, _ROOT, "open" if may_run_open else "held", str(path), *words]
+    quiet = subprocess.DEVNULL
+    try:
+        done = subprocess.run(
+            command, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, env=_environment(), cwd=path.parent, timeout=60, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return ""
+    return done.stdout.decode("utf-8", "replace")
 
 
 def _require_library(kind: str) -> None:
@@ -196,6 +240,7 @@ class _Child:
     def __init__(self, scratch: Path, on_event: OnEvent, fetch: Fetch | None, born: _Born | None = None) -> None:
         self._on_event, self._fetch = on_event, fetch
         self.tail = b""
+        self.held: Held | None = None
         self._process: Any = born or subprocess.Popen(
             [sys.executable, "-s", "-P", "-c", _BOOT, _ROOT],
             stdin=subprocess.PIPE,
@@ -214,8 +259,10 @@ class _Child:
         try:
             for message in self._messages(deadline):
                 op = message.get("op")
-                if op in ("done", "refused", "failed"):
+                if op in ("done", "refused", "failed", "unconfined"):
                     return _Ended(message, "")
+                if self.held is None and message.get("event") == "child.start":  # its first word, and no connector code has run
+                    self.held = Held(*message["fields"]["held"])
                 if op == "fetch":
                     self._send(_fetched(self._fetch, message))
                 else:
@@ -317,8 +364,13 @@ def _answer(ended: _Ended, child: _Child, job: TransformJob) -> TransformResult:
             remedy=f"{_last_words(child.tail)}Allow more time or memory if the data really needs it.",
             stack=child.tail.decode("utf-8", "replace"),
         )
+    held = child.held or Held(why="the child did not say what holds it")
+    if last["op"] == "unconfined":
+        raise _unconfined(job, held)
     if last["op"] == "done":
-        return _own(msgspec.convert(last["result"], TransformResult), job)
+        result = _own(msgspec.convert(last["result"], TransformResult), job)
+        warnings = result.warnings if held.whole else (*result.warnings, f"{UNCONFINED}: {held.why}.")
+        return msgspec.structs.replace(result, warnings=warnings, unconfined=UNSET if held.whole else held.why)
     if last["op"] == "refused":
         raise CaptureRefused(msgspec.convert({k: v for k, v in last.items() if k != "op"}, Refusal))
     raise ConnectorFailed(
@@ -326,6 +378,15 @@ def _answer(ended: _Ended, child: _Child, job: TransformJob) -> TransformResult:
         expected="connector code that ends without an exception",
         remedy=f"{_where(last.get('stack', ''))}Nothing was published; `kfm connector check {job.dataset_id}` tries it on its fixtures.",
         stack=last.get("stack", ""),
+    )
+
+
+def _unconfined(job: TransformJob, held: Held) -> Denied:
+    whose = "code of the workspace" if job.connector is not None else "a dataset that is not public"
+    return Denied(
+        f"The step {job.kind} of {job.dataset_id} was not started: it is for {whose}, and nothing here would hold it ({held.why}).",
+        expected="a Linux kernel with Landlock (5.13 or newer, `lsm=` names it) and seccomp; `kfm doctor` says what there is",
+        remedy=f"Run it on such a system, or say `isolation: best_effort` in data/registry/{job.dataset_id}.yml if you trust what it runs.",
     )
 
 

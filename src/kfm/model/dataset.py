@@ -262,6 +262,8 @@ class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     retired: str | None = None  # why it is no longer run
     change: Change | UnsetType = UNSET  # not stated: as `Change` says, and only for tables that accumulate
     conflicts: Literal["refuse", "quarantine", "newest"] | UnsetType = UNSET  # records that share a key and differ; not stated: refuse
+    # Its steps may run where the kernel cannot keep them from files and programs; not stated: only shipped code on public data may.
+    isolation: Literal["best_effort"] | UnsetType = UNSET
 
 
 class UpdaterSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -65,6 +65,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parameters: dict[str, Any] = {}  # of jobs that are not ingests
     request_reason: str = ""  # why a person asked for it
     correlation_id: str = ""
+    warnings: tuple[str, ...] = ()  # what whoever relies on the outputs should know of how they were made
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
