@@ -12,7 +12,7 @@ import msgspec
 from kfm import canonical
 from kfm.durable import replace_durably
 from kfm.errors import KfmError, UsageError
-from kfm.fetch.url import expand_url, find_inline_secret, is_reference, names_a_secret
+from kfm.fetch.url import check_reference, expand_url, find_inline_secret, is_reference, names_a_secret
 from kfm.model.dataset import DatasetEntry, UpdaterConfig, WorkspaceConfig
 from kfm.model.ids import check_dataset_id
 from kfm.model.kinds import KINDS
@@ -130,7 +130,7 @@ def _refuse_secrets(value: Any, name: str, path: str) -> None:
     elif isinstance(value, str) and looks_like_a_credential(value):
         raise UsageError(
             f"{name}: {path} holds a secret itself.",
-            expected="a reference: env:NAME, file:PATH or cmd:COMMAND",
+            expected="a reference: env:NAME, or credential:NAME of `credentials` in kfm.yml",
             remedy="Move the secret out and name where it is.",
         )
 
@@ -314,9 +314,10 @@ def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
         if secret and not is_reference(value):
             raise UsageError(
                 f"{name}: the header {header} holds a secret itself.",
-                expected="a reference: env:NAME, file:PATH or cmd:COMMAND",
-                remedy="Put the secret into the environment or a file, and name it here.",
+                expected="a reference: env:NAME, or credential:NAME of `credentials` in kfm.yml",
+                remedy="Put the secret into the environment, or say in kfm.yml where it is, and name it here.",
             )
+        check_reference(value, f"header {header} in {name}")
     names = [c.name for c in entry.schema]
     if len(set(names)) != len(names):
         raise UsageError(f"{name}: a column stands twice in `schema`.", expected="each column once", remedy="Remove one.")

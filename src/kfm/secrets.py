@@ -30,7 +30,7 @@ _NAMES = r"(?i:(?:passw(?:or)?d|secret|token|api[_-]?key|access[_-]?key|private[
 _QUOTED = _NAMES + r"(?::|=|=>|:=)\s*[\"'](?P<value>[^\"'\s]{12,200})[\"']"
 _BARE = _NAMES + r"[:=]\s*(?P<value>[^\"'\s#{}\[\](),;]{12,200})\s*(?:#.*)?$"
 _BARE_FILES = {".yml", ".yaml", ".env", ".ini", ".cfg", ".conf", ".toml", ".properties", ""}
-_REFERENCE = r"(?:env|file|cmd|sha256|sha512|https?|kfm|next|prev)[:/]|[$<{*%]"
+_REFERENCE = r"(?:env|credential|file|cmd|sha256|sha512|https?|kfm|next|prev)[:/]|[$<{*%]"
 _MADE_UP = r"(?i)example|xxxx|\.\.\.|abcdefgh|01234567|12345678"  # nobody's token
 _PLACEHOLDER = _MADE_UP + r"|placeholder|change.?me|your[_-]|dummy|redacted|hidden|not[_-]?a|test|hunter2"
 _DOCUMENTATION = r"(?i)(?:.*\.)?(?:example(?:\.(?:com|org|net))?|test|invalid|localhost)|127\.0\.0\.1|\[::1\]"  # RFC 2606

@@ -49,6 +49,7 @@ class Routed:
             return FileFetcher(self._workspace.path).fetch(request, into)
         workspace = self._workspace
         asking: dict[str, Any] = {
+            "credentials": _credentials(workspace),
             "attempts": int(os.environ.get("KFM_FETCH_ATTEMPTS", "5")),
             "user_agent": f"kfm/{__version__}" + (f" (+{workspace.config.contact})" if workspace.config.contact else ""),
         }
@@ -67,6 +68,12 @@ def is_live(url: str) -> bool:
     """Whether an address leads to somebody else's machine."""
     host = re.sub(r"^https?://|[/:?#].*$", "", url)
     return url.startswith("http") and not host.startswith("127.") and host != "localhost" and not f".{host}".endswith("." + SAMPLE_DOMAIN)
+
+
+def _credentials(workspace: Workspace) -> dict[str, str]:
+    """The table of kfm.yml, in which a file is named from the workspace on."""
+    kept = workspace.config.credentials.items()
+    return {name: f"file:{workspace.path / said[5:]}" if said.startswith("file:") else said for name, said in kept}
 
 
 def _manners(workspace: Workspace, *, only_named: bool) -> Any:

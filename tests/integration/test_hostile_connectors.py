@@ -150,9 +150,12 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
 
     folders = (place.outside, place.folder, place.ws / "keys", package)
     before, raw = seen(*folders), seen(place.ws / "data" / "raw.csv")
-    result = run_transform(job, place.scratch, timeout_s=120, on_event=heard)
+    try:
+        result = run_transform(job, place.scratch, timeout_s=120, on_event=heard)
+        changed = (seen(*folders), seen(place.ws / "data" / "raw.csv")) != (before, raw)
+    finally:
+        (package / "evil.py").unlink(missing_ok=True)
     assert result.books.written == 2, "what one should do is still done"
-    changed = (seen(*folders), seen(place.ws / "data" / "raw.csv")) != (before, raw)
     yield Told(
         tried, pids[0], changed, listener.calls, sorted(p.name for p in place.scratch.iterdir() if p.is_symlink() or not p.is_file())
     )

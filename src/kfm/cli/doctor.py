@@ -121,7 +121,7 @@ def _advice(workspace: Workspace) -> list[dict[str, Any]]:
             "code": "secret.inline",
             "where": f"{secret.path.relative_to(workspace.path)}:{secret.line}",
             "what": f"it looks like a credential ({secret.rule})",
-            "remedy": "Replace it, and name where it is: env:NAME, file:PATH or cmd:COMMAND.",
+            "remedy": "Replace it, and name where it is: env:NAME, or credential:NAME of `credentials` in kfm.yml.",
             "fixed": False,
         }
         for secret in scan(path for path in read if path.exists())

@@ -45,8 +45,8 @@ class Budget:
 class FetchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One resource to get, and what the getting may touch.
 
-    A header value, or the value of a query field named like a secret, may be a reference `env:NAME`, `file:PATH` or
-    `cmd:COMMAND`. It is resolved when the request is sent, and only for the server of the registered address.
+    A header value, or the value of a query field named like a secret, may be a reference, `env:NAME` or `credential:NAME`.
+    It is resolved when the request is sent, and only for the server of the registered address.
     """
 
     url: str

@@ -5,14 +5,16 @@ import re
 from collections.abc import Container, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import quote, unquote_plus
 
 from kfm.errors import UsageError
-from kfm.fetch.url import is_reference, names_a_secret
+from kfm.fetch.url import check_reference, is_reference, names_a_secret
 from kfm.masking import keep_secret
 
-__all__ = ["check_value", "query_references", "resolve_headers", "resolve_query"]
+__all__ = ["Table", "check_value", "query_references", "resolve_headers", "resolve_query"]
 
+Table = Mapping[str, str]  # `credentials` of kfm.yml: name -> env:NAME, file:PATH or cmd:COMMAND
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[\x20-\x7e\x80-\xff\t]+")
 _SECRET_HEADER = re.compile(r"authorization|token|key|secret|cookie|password|credential|signature", re.IGNORECASE)
@@ -26,17 +28,17 @@ _REMEDIES = {
 }
 
 
-def resolve_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers as they are sent, references `env:NAME`, `file:PATH` and `cmd:COMMAND` replaced by what they name.
+def resolve_headers(headers: Mapping[str, str], table: Table = MappingProxyType({})) -> dict[str, str]:
+    """The headers as they are sent, references `env:NAME` and `credential:NAME` replaced by what they name.
 
     Raises `UsageError` for an inline secret, a reference to nothing, or a header the fetcher sets itself; never says a value.
     """
-    return {name: _resolve_header(name, value) for name, value in headers.items()}
+    return {name: _resolve_header(name, value, table) for name, value in headers.items()}
 
 
-def resolve_query(query: str, allowed: Container[str]) -> str:
+def resolve_query(query: str, allowed: Container[str], table: Table = MappingProxyType({})) -> str:
     """The query as it is sent: the `allowed` references in fields named like a secret replaced by what they name."""
-    return "&".join(_resolve_field(field, allowed) for field in query.split("&"))
+    return "&".join(_resolve_field(field, allowed, table) for field in query.split("&"))
 
 
 def query_references(query: str) -> set[str]:
@@ -55,15 +57,15 @@ def check_value(name: str, value: str) -> None:
         )
 
 
-def _resolve_header(name: str, value: str) -> str:
+def _resolve_header(name: str, value: str, table: Table) -> str:
     _check_name(name)
     if is_reference(value):
-        value = _look_up(value, f"header {name}")
+        value = _look_up(value, f"header {name}", table)
     elif _SECRET_HEADER.search(name):
         raise UsageError(
             f"The header {name} holds an inline secret.",
-            expected="a reference to the whole value: `env:NAME`, `file:PATH` or `cmd:COMMAND`",
-            remedy=f"Put the value in the environment or a file and name it in `source.headers.{name}`.",
+            expected="a reference to the whole value: `env:NAME` or `credential:NAME`",
+            remedy=f"Put the value in the environment, or say where it is under `credentials` in kfm.yml; name it in `source.headers.{name}`.",
         )
     check_value(name, value)
     return value
@@ -79,15 +81,16 @@ def _check_name(name: str) -> None:
         )
 
 
-def _resolve_field(field: str, allowed: Container[str]) -> str:
+def _resolve_field(field: str, allowed: Container[str], table: Table) -> str:
     name, _, value = field.partition("=")
     if not names_a_secret(unquote_plus(name)) or unquote_plus(value) not in allowed:
         return field
-    return f"{name}={quote(_look_up(unquote_plus(value), f'query field {unquote_plus(name)}'), safe='')}"
+    return f"{name}={quote(_look_up(unquote_plus(value), f'query field {unquote_plus(name)}', table), safe='')}"
 
 
-def _look_up(reference: str, where: str) -> str:
-    kind, _, place = reference.partition(":")
+def _look_up(reference: str, where: str, table: Table) -> str:
+    check_reference(reference, where)
+    kind, _, place = _listed(reference, where, table).partition(":")
     value = os.environ.get(place) if kind == "env" else _printed(place) if kind == "cmd" else _read(Path(place))
     if value:
         keep_secret(value)
@@ -98,6 +101,20 @@ def _look_up(reference: str, where: str) -> str:
             remedy=_REMEDIES[kind],
         )
     return value
+
+
+def _listed(reference: str, where: str, table: Table) -> str:
+    """What the table says, where a reference names one of it."""
+    kind, _, name = reference.partition(":")
+    if kind != "credential":
+        return reference
+    if name not in table:
+        raise UsageError(
+            f"The {where} refers to the credential {name!r}, which kfm.yml does not have.",
+            expected=f"one of {', '.join(sorted(table))}" if table else "it under `credentials`",
+            remedy=f"Add `credentials: {{{name}: env:NAME}}` (or file:PATH, cmd:COMMAND) to kfm.yml.",
+        )
+    return table[name]
 
 
 def _read(path: Path) -> str | None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -17,7 +18,7 @@ from kfm.fetch.address import Lookup, lookup
 from kfm.fetch.backoff import LONGEST_WAIT_S, Backoff, retry_after_seconds
 from kfm.fetch.base import AskedToWait, Fetched, FetchRequest, SecretEchoed, UpstreamRefused, Wait, too_large
 from kfm.fetch.connect import Dialer
-from kfm.fetch.credentials import resolve_headers
+from kfm.fetch.credentials import Table, resolve_headers
 from kfm.fetch.digest import Stated, stated_digest, tag_digest
 from kfm.fetch.etag import strong_etag, weak_etag
 from kfm.fetch.oddities import head_oddities
@@ -64,11 +65,13 @@ class HttpFetcher:
         user_agent: str = "kfm",
         on_wait: Callable[[Wait], None] | None = None,
         manners: Manners | None = None,
+        credentials: Table = MappingProxyType({}),
     ) -> None:
         self.attempts, self.on_wait, self._read_timeout, self._user_agent = max(1, attempts), on_wait, read_timeout, user_agent
         self.sleep, self.monotonic, self.now, self.manners = sleep, monotonic, now, manners
         self.backoff = Backoff(base=backoff_base_s, cap=backoff_cap_s, jitter=jitter)
         self._dialer = Dialer(allow_loopback=allow_loopback, reroute=reroute, timeout=connect_timeout, resolve=resolve)
+        self._credentials = credentials
         self._deadline_s, self._slow_after_s, self._least_bytes_per_s = deadline_s, slow_after_s, least_bytes_per_s
 
     def fetch(self, request: FetchRequest, into: Path) -> Fetched:
@@ -80,7 +83,7 @@ class HttpFetcher:
         }
         pace = Pace(**limits, monotonic=self.monotonic)
         fetch = _Fetch(self, request, Partial(into), pace)
-        asking = Asking(self._dialer, pace, self._read_timeout, self._user_agent, fetch.turn)
+        asking = Asking(self._dialer, pace, self._read_timeout, self._user_agent, fetch.turn, self._credentials)
         return fetch.run(Question(request, asking))
 
 

@@ -9,7 +9,7 @@ from kfm.errors import Denied, UpstreamUnavailable, UsageError
 from kfm.fetch.address import inner
 from kfm.fetch.base import FetchRequest, UpstreamRefused
 from kfm.fetch.connect import Dialer
-from kfm.fetch.credentials import check_value, query_references, resolve_headers, resolve_query
+from kfm.fetch.credentials import Table, check_value, query_references, resolve_headers, resolve_query
 from kfm.fetch.etag import strong_etag
 from kfm.fetch.pace import Pace
 from kfm.fetch.url import DEFAULT_PORTS, Target, find_inline_secret, masked_url, parse_url
@@ -34,6 +34,7 @@ class Asking(NamedTuple):
     read_timeout: float
     user_agent: str
     turn: Turn
+    credentials: Table
 
 
 class Question:
@@ -87,11 +88,13 @@ class Question:
         if body:
             fields["content-type"] = ("Content-Type", "application/json")
         if _same_place(self._registered, target):
-            fields |= {name.lower(): (name, value) for name, value in resolve_headers(self._request.headers).items()}
+            fields |= {
+                name.lower(): (name, value) for name, value in resolve_headers(self._request.headers, self._asking.credentials).items()
+            }
         query = target.query
         if query is not None and target == self.first and _same_place(self._registered, target):
             # Only what the registered address names: `?token=env:OTHER` in a redirect or a next link would make us hand out any secret.
-            query = resolve_query(query, query_references(self._registered.query or ""))
+            query = resolve_query(query, query_references(self._registered.query or ""), self._asking.credentials)
         path = target.path + ("" if query is None else f"?{query}")
         lines = [
             f"{'POST' if body else 'GET'} {path} HTTP/1.1",

@@ -15,6 +15,7 @@ __all__ = [
     "expand_url",
     "find_inline_secret",
     "host_of",
+    "check_reference",
     "is_reference",
     "masked_url",
     "names_a_secret",
@@ -29,7 +30,8 @@ _HOST = re.compile(r"(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]{0,62})(?:\.[a-z0-9_](?:
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}|[^A-Za-z0-9\-._~!$&'()*+,;=:@/?]")
 _UNRESERVED = re.compile(r"[A-Za-z0-9\-._~]")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_REFERENCE = re.compile(r"(?:env|file|cmd):.+")
+_REFERENCE = re.compile(r"(?:env|credential|file|cmd):.+")
+_OF_THE_TABLE = ("file:", "cmd:")  # what they name is read, or run, by whoever runs kfm: only kfm.yml may say so
 # `sort_key` or `keyword` are ordinary fields, so a bare word "key" counts only alone or behind a word that makes it one.
 _SECRET_NAME = re.compile(
     r"(?:.*(?:token|secret|password|passwd|signature|credentials?)|pwd|auth|authorization|sig"
@@ -70,7 +72,7 @@ def parse_url(url: str) -> Target:
         raise UsageError(
             "The URL holds a secret inline: user information before the host.",
             expected="credentials as references",
-            remedy="Remove it and use `source.headers` with `Authorization: env:NAME`.",
+            remedy="Remove it and use `source.headers` with `Authorization: env:NAME` or `credential:NAME`.",
         )
     host, port = _split_authority(authority, DEFAULT_PORTS[scheme.lower()])
     return Target(scheme.lower(), host, port, _normal(path) or "/", None if query is None else _normal(query))
@@ -96,13 +98,15 @@ def find_inline_secret(url: str) -> None:
             raise UsageError("The path is not usable.", expected="file:///<path inside the workspace>", remedy="Correct `source.url`.")
         return
     for field in (parse_url(url).query or "").split("&"):
-        name, _, value = field.partition("=")
-        if value and names_a_secret(unquote_plus(name)) and not is_reference(unquote_plus(value)):
+        name, value = map(unquote_plus, field.partition("=")[::2])
+        if value and names_a_secret(name) and not is_reference(value):
             raise UsageError(
-                f"The URL holds an inline secret: query field {unquote_plus(name)!r} has a literal value.",
-                expected="a reference such as `env:NAME`, `file:PATH` or `cmd:COMMAND`",
-                remedy="Put the value in the environment or a file and name it in `source.url` or `source.headers`.",
+                f"The URL holds an inline secret: query field {name!r} has a literal value.",
+                expected="a reference, `env:NAME` or `credential:NAME`",
+                remedy="Put the value in the environment, or name where it is under `credentials` in kfm.yml.",
             )
+        if names_a_secret(name):
+            check_reference(value, f"query field {name!r} of the URL")
 
 
 def names_a_secret(name: str) -> bool:
@@ -113,6 +117,17 @@ def names_a_secret(name: str) -> bool:
 def is_reference(value: str) -> bool:
     """Whether `value` names where a secret is, instead of being one."""
     return _REFERENCE.fullmatch(value) is not None
+
+
+def check_reference(value: str, where: str) -> None:
+    """Refuse a reference to a file or a command: whoever may register a dataset may not read or run things here."""
+    if value.startswith(_OF_THE_TABLE):
+        kind = value.partition(":")[0]
+        raise UsageError(
+            f"The {where} names a {'file' if kind == 'file' else 'command'} itself.",
+            expected="`env:NAME`, or `credential:NAME` of the table `credentials` in kfm.yml",
+            remedy=f"Move it there, as `credentials: {{NAME: {kind}:…}}`, and write `credential:NAME` here.",
+        )
 
 
 def masked_url(target: Target) -> str:

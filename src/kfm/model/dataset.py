@@ -105,6 +105,8 @@ class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     notify: Notify = Notify()
     catalogues: tuple[Catalogue, ...] = ()  # where `kfm discover` looks for what is not registered yet
     pools: dict[Identifier, PoolLimits] = {}  # a pool that is not named is not limited
+    # What registry entries name as `credential:NAME`; a file or a command is named here alone, for a dataset's registrar runs nothing.
+    credentials: dict[Identifier, Annotated[str, msgspec.Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|(file|cmd):.+)$")]] = {}
     replay: str = ""  # folder with REPLAY.json that `--upstream replay` answers from, relative to the workspace
 
 
@@ -141,7 +143,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     area: tuple[tuple[float, float], ...] = ()  # a ring of longitude and latitude; rows outside are dropped by rule
     time_column: str | None = None  # rows outside the window are dropped by rule
     recheck: str = "24h"  # at least this often the whole body is fetched; 0 = always
-    headers: dict[str, str] = {}  # values may be references: env:NAME, file:PATH or cmd:COMMAND, never secrets themselves
+    headers: dict[str, str] = {}  # values may be references: env:NAME, or credential:NAME of kfm.yml, never secrets themselves
     max_bytes: Annotated[int, msgspec.Meta(ge=1)] | UnsetType = UNSET  # of one capture, all its files together; not stated: 4 GiB
     max_record_bytes: Annotated[int, msgspec.Meta(ge=1024)] | UnsetType = UNSET  # of one record; not stated: 64 MiB
     max_step: Annotated[str, msgspec.Meta(pattern=r"^[1-9][0-9]*(s|m|h)$")] | UnsetType = UNSET  # of one step; not stated: 1h

@@ -14,8 +14,32 @@ from kfm.masking import masked
 def test_references_become_values(monkeypatch, tmp_path):
     monkeypatch.setenv("MY_TOKEN", "Bearer abc")
     (tmp_path / "key").write_text("k-123\n")
-    headers = {"Authorization": "env:MY_TOKEN", "X-Api-Key": f"file:{tmp_path / 'key'}", "Accept": "text/csv"}
-    assert resolve_headers(headers) == {"Authorization": "Bearer abc", "X-Api-Key": "k-123", "Accept": "text/csv"}
+    headers = {"Authorization": "env:MY_TOKEN", "X-Api-Key": "credential:key", "X-Token": "credential:token", "Accept": "text/csv"}
+    table = {"key": f"file:{tmp_path / 'key'}", "token": "env:MY_TOKEN"}
+    expected = {"Authorization": "Bearer abc", "X-Api-Key": "k-123", "X-Token": "Bearer abc", "Accept": "text/csv"}
+    assert resolve_headers(headers, table) == expected
+
+
+@pytest.mark.parametrize("name", ["Authorization", "X-Note"])
+@pytest.mark.parametrize("kind", ["file", "cmd"])
+def test_a_file_or_a_command_is_named_by_the_table_alone(kind, name, tmp_path):
+    """Whoever registers a dataset would read any file and run any program of whoever runs kfm."""
+    (tmp_path / "key").write_text("hunter2")
+    place = {"file": str(tmp_path / "key"), "cmd": f"touch {tmp_path / 'ran'}"}[kind]
+    with pytest.raises(UsageError, match="credential:NAME") as caught:
+        resolve_headers({name: f"{kind}:{place}"})
+    with pytest.raises(UsageError, match="credential:NAME"):
+        resolve_query(f"token={kind}:{place}", {f"{kind}:{place}"})
+    assert place not in str(caught.value) and f"`credentials: {{NAME: {kind}:…}}`" in caught.value.remedy
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_credential_that_nobody_named_is_a_usage_error():
+    with pytest.raises(UsageError, match=r"'other', which kfm\.yml does not have\. Expected one of agency"):
+        resolve_headers({"Authorization": "credential:other"}, {"agency": "env:X"})
+    with pytest.raises(UsageError, match="credential:NAME") as caught:
+        resolve_headers({"Authorization": "hunter2"}, {})
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["Authorization", "authorization", "X-Auth-Token", "X-API-KEY", "Client-Secret", "Cookie"])
@@ -30,14 +54,14 @@ def test_an_inline_secret_is_refused_by_header_name(name):
 def test_a_reference_to_nothing_is_a_usage_error(reference, monkeypatch):
     monkeypatch.setenv("EMPTY", "")
     with pytest.raises(UsageError, match="missing or empty"):
-        resolve_headers({"Authorization": reference})
+        resolve_headers({"Authorization": "credential:agency"}, {"agency": reference})
 
 
 @pytest.mark.parametrize("value", ["abc\r\nX-Evil: 1", "abc\x00", "snow\u2603man"])
 def test_a_value_cannot_break_out_of_its_line(value, tmp_path):
     (tmp_path / "s").write_text(value, newline="")
     with pytest.raises(UsageError) as caught:
-        resolve_headers({"Authorization": f"file:{tmp_path / 's'}"})
+        resolve_headers({"Authorization": "credential:agency"}, {"agency": f"file:{tmp_path / 's'}"})
     assert "abc" not in str(caught.value)
     assert "snow" not in str(caught.value)
 
@@ -45,7 +69,7 @@ def test_a_value_cannot_break_out_of_its_line(value, tmp_path):
 def test_an_undecodable_file_does_not_leak_through_the_error(tmp_path):
     (tmp_path / "s").write_bytes(b"hunter2\xff")
     with pytest.raises(UsageError) as caught:
-        resolve_headers({"Authorization": f"file:{tmp_path / 's'}"})
+        resolve_headers({"Authorization": "credential:agency"}, {"agency": f"file:{tmp_path / 's'}"})
     assert "hunter2" not in f"{caught.value!r}{caught.value.__cause__!r}{caught.value.__context__!r}"
 
 
@@ -69,7 +93,7 @@ def test_a_command_is_run_once_without_a_shell_and_what_it_prints_is_the_value(t
     script = tmp_path / "show"
     script.write_text(f"import sys\nopen({str(tmp_path / 'asked')!r}, 'a').write('x')\nprint('k-' + sys.argv[1] + ' ')\n")
     reference = f"cmd:{sys.executable} {script} '$HOME;9'"
-    assert [resolve_headers({"X-Api-Key": reference}) for _ in range(2)] == [{"X-Api-Key": "k-$HOME;9"}] * 2
+    assert [resolve_headers({"X-Api-Key": "credential:key"}, {"key": reference}) for _ in range(2)] == [{"X-Api-Key": "k-$HOME;9"}] * 2
     assert (tmp_path / "asked").read_text() == "x"
     assert masked("it is k-$HOME;9!") == "it is ***!"
 
@@ -80,12 +104,12 @@ def test_a_command_is_run_once_without_a_shell_and_what_it_prints_is_the_value(t
 def test_a_command_that_gives_nothing_is_a_usage_error_that_keeps_quiet(command, monkeypatch, capfd):
     monkeypatch.setattr(credentials, "_COMMAND_SECONDS", 0.5)
     with pytest.raises(UsageError, match="missing or empty") as caught:
-        resolve_headers({"Authorization": f"cmd:{command}"})
+        resolve_headers({"Authorization": "credential:agency"}, {"agency": f"cmd:{command}"})
     assert caught.value.remedy.startswith("Run the command yourself")
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_command_that_prints_two_lines_is_refused_without_saying_them():
     with pytest.raises(UsageError, match="one line of text") as caught:
-        resolve_headers({"Authorization": "cmd:printf 'hunter2\\nuser: me'"})
+        resolve_headers({"Authorization": "credential:agency"}, {"agency": "cmd:printf 'hunter2\\nuser: me'"})
     assert "hunter2" not in str(caught.value)

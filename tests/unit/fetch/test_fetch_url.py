@@ -90,7 +90,9 @@ def test_a_query_field_named_like_a_secret_must_be_a_reference(name):
     assert "hunter2" not in str(caught.value)
     assert name.replace("%6b", "k") in str(caught.value)
     find_inline_secret(f"https://data.example/a?{name}=env:TOKEN")
-    find_inline_secret(f"https://data.example/a?{name}=file%3A/run/token")
+    find_inline_secret(f"https://data.example/a?{name}=credential%3Aagency")
+    with pytest.raises(UsageError, match="names a file itself"):
+        find_inline_secret(f"https://data.example/a?{name}=file%3A/run/token")
     find_inline_secret(f"https://data.example/a?{name}=")
 
 
