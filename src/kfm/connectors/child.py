@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from kfm.connectors import confine, guard
-from kfm.connectors.base import MEMORY_BYTES, Refused, TransformJob
+from kfm.connectors.base import MEMORY_BYTES, Held, Refused, TransformJob
 
 __all__ = ["main", "nursery", "script", "trial"]
 
@@ -103,7 +103,7 @@ def script() -> None:
     """Run a script of the workspace that may only read and print; 3 when the system cannot hold it and it may not run `open`."""
     may_run_open, path = sys.argv[2] == "open", os.path.abspath(sys.argv[3])
     guard.limit(MEMORY_BYTES)
-    held = confine.confine(confine.readable([path], os.path.dirname(path), path), None)
+    held = confine.confine(confine.readable([], path, path), None)
     if not held.whole and not may_run_open:
         os._exit(3)
     sys.argv[:] = sys.argv[3:]
@@ -122,6 +122,7 @@ def nursery(fd: int, parent: int) -> None:
     from kfm.connectors import archive, collect, merge, transform  # noqa: F401  # heavy, and the reason for all this
 
     pyarrow.array([0])  # only now does pyarrow look for the libraries it works with
+    confine.packages()
     gc.freeze()  # a collection in a child would copy every page of them
     line = socket.socket(fileno=fd)
     while True:
@@ -154,11 +155,10 @@ def _begin(folder: bytes, fds: list[int]) -> None:
         os._exit(1)
 
 
-def _held(order: _Order) -> confine.Held:
+def _held(order: _Order) -> Held:
     """Let the kernel hold this process, as far as it can."""
     job = order.job
-    own = os.path.dirname(os.path.abspath(job.connector)) if job.connector is not None else None
-    held = confine.confine(confine.readable([i.path for i in job.inputs], own, order.scratch), order.scratch)
+    held = confine.confine(confine.readable([i.path for i in job.inputs], job.connector, order.scratch), order.scratch)
     if not held.seccomp and not held.landlock and guard.without_network():
         guard.tie_to_parent(order.parent)  # again: a change of credentials lets go of the parent
     return held

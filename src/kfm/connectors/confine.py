@@ -10,10 +10,12 @@ import os
 import struct
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
-__all__ = ["Held", "confine", "readable"]
+from kfm.connectors.base import Held
+
+__all__ = ["confine", "packages", "readable"]
 
 # ---- Landlock: linux/landlock.h. The three calls have one number on every architecture.
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
@@ -27,9 +29,13 @@ _OF_FILES = 1 | _WRITE_FILE | _READ_FILE | _TRUNCATE
 _TCP, _SCOPES = 0b11, 0b11  # bind and connect, since 4; abstract sockets and signals, since 6
 
 # ---- what any program on the system may read, and a reader of tables needs: libraries, time zones, projections, the processor
-_SYSTEM = (
+_LIBRARIES = (
     "/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/share", "/usr/local/lib", "/usr/local/lib64",
-    "/usr/local/share", "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/localtime", "/etc/timezone", "/etc/mime.types",
+    "/usr/local/share", "/nix/store", "/gnu/store",
+)  # fmt: skip
+_OF_PREFIX = ("lib", "lib64", "share/gdal", "share/locale", "share/proj", "share/zoneinfo")  # not all of `share`: it may be a person's
+_SYSTEM = (
+    "/etc/ld.so.cache", "/etc/localtime", "/etc/timezone", "/etc/mime.types", "/etc/ssl/openssl.cnf", "/etc/pki/tls/openssl.cnf",
     "/dev/zero", "/dev/random", "/dev/urandom", "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems",
     "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/transparent_hugepage",
 )  # fmt: skip
@@ -68,8 +74,8 @@ _NEVER: dict[str, tuple[int | None, int | None]] = {
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
     # What is shared by name with other processes, and stays.
-    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "semctl": (66, 191), "msgget": (68, 186),
-    "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191),
+    "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
     # A change of credentials would let go of the parent.
     "setuid": (105, 146), "setgid": (106, 144), "setreuid": (113, 145), "setregid": (114, 143), "setgroups": (116, 159),
     "setresuid": (117, 147), "setresgid": (119, 149), "setfsuid": (122, 151), "setfsgid": (123, 152), "capset": (126, 91),
@@ -85,33 +91,27 @@ _OWNERS = (8, 10, 15, 1024, 1026)  # fcntl: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_S
 _ASKED = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x40049409, 0x4020940D)
 
 
-class Held(NamedTuple):
-    """What the kernel does."""
-
-    landlock: int = 0  # its version
-    seccomp: bool = False
-    why: str = ""  # when it is not all
-
-    @property
-    def whole(self) -> bool:
-        """Whether nothing can be changed outside, nor read that is not named, nor started, nor reached."""
-        return self.landlock > 0 and self.seccomp
-
-
-def readable(inputs: Iterable[str], own: str | None, scratch: str) -> list[str]:
-    """What the child may read: the interpreter, its packages, the inputs, the folder `own` of its code.
+def readable(inputs: Iterable[str], code: str | None, scratch: str) -> list[str]:
+    """What the child may read: the interpreter, its packages, the inputs, the file `code` and its folder.
 
     A folder of packages in which data lie is no folder of packages: an environment can be made around a workspace.
     """
     given = [os.path.realpath(path) for path in inputs]
-    folder = [os.path.realpath(own)] if own is not None else []
+    folder = [os.path.realpath(os.path.dirname(os.path.abspath(code)))] if code is not None else []
     data = [os.path.realpath(scratch), *given, *folder]
-    return [*(p for p in dict.fromkeys(map(os.path.realpath, _packages())) if not any(_within(d, p) for d in data)), *given, *folder]
+    return [*(p for p in packages() if not any(_within(d, p) for d in data)), *given, *folder, *([code] if code is not None else [])]
+
+
+@cache
+def packages() -> tuple[str, ...]:
+    """The folders of the interpreter, its packages and the system's libraries."""
+    return tuple(dict.fromkeys(map(os.path.realpath, _packages())))
 
 
 def _packages() -> Iterator[str]:
     for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix):
-        yield from (os.path.join(prefix, name) for name in ("lib", "lib64", "share"))
+        yield from (os.path.join(prefix, name) for name in _OF_PREFIX)
+    yield from _LIBRARIES
     yield from (path for path in sys.path if path)
     yield str(Path(__file__).parents[1])
 

@@ -19,8 +19,17 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from kfm.connectors.base import MEMORY_BYTES, UNCONFINED, CaptureRefused, ConnectorFailed, Refusal, Refused, TransformJob, TransformResult
-from kfm.connectors.confine import Held
+from kfm.connectors.base import (
+    MEMORY_BYTES,
+    UNCONFINED,
+    CaptureRefused,
+    ConnectorFailed,
+    Held,
+    Refusal,
+    Refused,
+    TransformJob,
+    TransformResult,
+)
 from kfm.errors import Denied, MissingExtra
 from kfm.model.dataset import DatasetEntry
 from kfm.model.labels import is_private

@@ -37,8 +37,10 @@ def test_a_folder_of_packages_in_which_data_lie_is_not_readable(tmp_path: Path, 
     scratch, code, packages = tmp_path / "data" / ".tmp" / "1", tmp_path / "scripts" / "connectors" / "x", tmp_path / "lib"
     for folder in (scratch, code, packages):
         folder.mkdir(parents=True)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(tmp_path / "data"), str(packages)])
-    reads = confine.readable([str(tmp_path / "data" / "raw.csv")], str(code), str(scratch))
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(packages)])
+    monkeypatch.setattr(confine, "_LIBRARIES", [str(tmp_path / "data")])
+    monkeypatch.setattr(confine, "packages", confine.packages.__wrapped__)
+    reads = confine.readable([str(tmp_path / "data" / "raw.csv")], str(code / "connector.py"), str(scratch))
     assert {str(packages), str(code), str(tmp_path / "data" / "raw.csv")} <= set(reads)
     assert not {str(tmp_path), str(tmp_path / "data")} & set(reads)
 
