@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kfm import canonical
+from kfm.approvals import terms_of, told_loosened
 from kfm.catalog.base import prov_path
 from kfm.channel import version_kept_out, withdrawn_by, withdrawn_parts
 from kfm.claim import keep_head_key, older_told
@@ -22,7 +23,7 @@ from kfm.model.ledger import Generation, LedgerRow, Token, is_older, stamps_of
 from kfm.model.staged import is_assembly
 from kfm.model.version import is_record
 from kfm.policy.base import Decision
-from kfm.proposal import acceptable, load, needed, proposal_path, registry_digest
+from kfm.proposal import acceptable, load, needed, proposal_path, registry_digest, terms_before
 from kfm.quarantine import check_base
 from kfm.receipts import run_files
 from kfm.records import prov_record, version_records
@@ -295,6 +296,7 @@ def judge_candidate(
         catalog=catalog,
         attestation=signed,
         attestation_note=note,
+        loosened=told_loosened(terms_before(world, row.dataset_id, row.pinned), terms_of(world.family(row.dataset_id))),
     )
 
     def heard(decision: Decision) -> None:
@@ -350,7 +352,7 @@ def _write_proposal(
         "receipts": receipts,
         "verdicts": judged["verdicts"],
         "leak": leak,
-        "approvals": needed(world, row.dataset_id, judged["verdicts"], canary=work.target.canary),
+        "approvals": needed(world, row.dataset_id, judged["verdicts"], row.pinned, canary=work.target.canary),
     } | ({"canary": True} if work.target.canary else {})
     content = canonical.dumps(proposal) + b"\n"
     path = proposal_path(row.dataset_id, row.run_id)
@@ -365,7 +367,7 @@ def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list
     world, target = work.world, work.target
     channel = world.channel(target.dataset_id)
     reasons = [r for v in verdicts for r in v.get("reasons", ())]
-    waits = needed(world, target.dataset_id, verdicts, canary=target.canary)
+    waits = needed(world, target.dataset_id, verdicts, wal.payload("pin")["base_generation"], canary=target.canary)
     facts: dict[str, Any] = {k: candidate[k] for k in ("version_id", "version_digest", "content_id")}
     facts["rows_written"] = max(0, wal.run.rows_written - tables.withdrawn)
     now = rfc3339(world.clock.now())

@@ -308,6 +308,8 @@ class KeyFolder:
     def _write(self, root: Root) -> None:
         """Sign `root` with every root key at hand and add it to the chain, if the chain then holds."""
         before = self._read_root(self._root_files())
+        if root.floor is msgspec.UNSET:  # from here on every generation names its approvals
+            root = replace(root, floor={dataset_id: head.generation for dataset_id, head in self._heads().items()})
         chain = [root] + ([load_root(before).document] if before else [])
         wanted = {k.keyid for r in chain if r is not None for k in r.keys if "root" in k.roles}
         hands = {p.keyid: p for p in self._at_hand().values() if p.keyid in wanted}
@@ -326,18 +328,33 @@ class KeyFolder:
             raise StepFailed("Another process changed the root at the same moment.", expected="one change at a time",
                              remedy="Look at `kfm keys list`, then run again.") from error  # fmt: skip
 
-    def enrol(self, public: bytes, name: str, roles: Sequence[str]) -> str:
-        """List a key in the root; returns its id."""
+    def enrol(self, public: bytes, name: str, roles: Sequence[str], custodians: Sequence[str] = ()) -> str:
+        """List a key in the root, or give one that is listed under this name more roles; returns its id. A steward may approve too."""
         root = self._root()
         if not acceptable(public):
             raise Denied("This is no sound Ed25519 key.", expected="32 bytes, not of small order", remedy="Make another: `kfm keys new`.")
-        taken = any(k.public == base64.b64encode(public).decode() or (k.name == name and k.keyid not in _gone(root)) for k in root.keys)
+        if ("steward" in roles) != bool(custodians):
+            raise UsageError("A steward speaks for a custodian, and nobody else does.", expected="--role steward --for CUSTODIAN",
+                             remedy="Name the custodian as the registry entry does.")  # fmt: skip
+        if "steward" in roles:
+            roles = list(dict.fromkeys(["approver", *roles]))
+        known = next((k for k in root.keys if k.keyid == keyid_of(public) and k.name == name and k.keyid not in _gone(root)), None)
+        taken = known is None and any(
+            k.public == base64.b64encode(public).decode() or (k.name == name and k.keyid not in _gone(root)) for k in root.keys
+        )
+        if known is not None:
+            taken = {*roles} <= {*known.roles} and {*custodians} <= {*(known.custodians or ())}
         if taken or not name.strip() or not roles or not set(roles) <= set(ROLES):
             raise UsageError(f"{name!r} cannot be enrolled as {', '.join(roles) or 'nothing'}.", expected="a new name, a new key and known roles",
                              remedy="`kfm keys list` shows who is there.")  # fmt: skip
         key = _listed(public, name, roles)
+        if known is not None:
+            key = replace(known, roles=tuple(dict.fromkeys([*known.roles, *roles])))
+        if custodians:
+            key = replace(key, custodians=tuple(dict.fromkeys([*(key.custodians or ()), *custodians])))
         threshold = {**dict.fromkeys(roles, 1), **root.threshold}
-        self._write(replace(root, version=root.version + 1, keys=(*root.keys, key), threshold=threshold))
+        listed = (*(k for k in root.keys if k.keyid != key.keyid), key)
+        self._write(replace(root, version=root.version + 1, keys=listed, threshold=threshold))
         return key.keyid
 
     def rotate(self, heads: Callable[[], Heads] | None = None) -> str:

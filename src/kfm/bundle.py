@@ -6,24 +6,27 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
 from kfm import canonical
+from kfm.approvals import check_recorded, unrecorded
 from kfm.attest import check_attestation, check_witnesses
 from kfm.channel import version_kept_out
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model import ids
+from kfm.model.approval import approvals_path
 from kfm.model.channel import GenerationPredicate, RootAt
 from kfm.model.version import ATTESTATION, is_record
 from kfm.raw import parse_checksums
 from kfm.receipts import receipt_path
 from kfm.ref import Ref
 from kfm.runfiles import started_at
-from kfm.trust import Head, Trust, led_to, load_root, out_of_step
-from kfm.verify import Verified
+from kfm.trust import Head, Trust, led_to, load_root, named_signers, out_of_step
+from kfm.verify import Verified, note_unrecorded
 from kfm.world import World
 from kfm.zones.base import check_path
 
@@ -32,7 +35,7 @@ __all__ = ["About", "BundleReport", "bundle", "verify_bundle"]
 _LOCAL, _ENTRY, _END = struct.Struct("<4s5H3I2H"), struct.Struct("<4s6H3I5H2I"), struct.Struct("<4s4H2IH")
 _DAY = 0x21  # 1 January 1980, the first a zip can name
 _MEMBER = re.compile(
-    r"bundle\.json|receipt\.json|prov\.json|root/\d{4}\.json|channel/\d{8}\.json|version/.+|witness/[a-z0-9_]+/\d{8}\.json"
+    r"bundle\.json|receipt\.json|prov\.json|root/\d{4}\.json|channel/\d{8}\.json|approvals/\d{8}\.json|version/.+|witness/[a-z0-9_]+/\d{8}\.json"
 )
 Members = Mapping[str, Callable[[], bytes]]
 
@@ -136,7 +139,8 @@ def bundle(world: World, ref: Ref, witness: Mapping[str, bytes] | None = None) -
             remedy=f"Publish it again with `kfm run {ref.dataset_id} --force --reason attest`.",
         )
     channel = world.channel(ref.dataset_id)
-    maker = _maker([channel.predicate(n) for n in range(1, ref.generation + 1)], ref.version_id)
+    chain = [channel.predicate(n) for n in range(1, ref.generation + 1)]
+    maker = _maker(chain, ref.version_id)
     if maker is None:
         raise IntegrityError(f"No generation made {ref.version_id} official.", expected="one in the channel", remedy="Run `kfm verify`.")
     members: dict[str, Callable[[], bytes]] = {
@@ -150,6 +154,9 @@ def bundle(world: World, ref: Ref, witness: Mapping[str, bytes] | None = None) -
             remedy="Restore data/catalog/channels from a backup or a mirror.",
         )
     members |= {f"channel/{n:08}.json": _of(world.data, channel.path(n)) for n in range(1, last + 1)}
+    members |= {
+        f"approvals/{g.generation:08}.json": _of(world.data, _approvals_of(world, g)) for g in chain if g is not None and g.approvals_digest
+    }
     members |= {"version/" + path.removeprefix(folder + "/"): _of(world.data, path) for path in world.data.names(folder)}
     if maker.kind == "promote":
         members |= {"receipt.json": _of(world.root, _receipt(world, maker))}
@@ -185,6 +192,17 @@ def _maker(chain: Sequence[GenerationPredicate | None], version_id: str) -> Gene
     """
     named = [g for g in chain if g is not None and g.version_id == version_id and g.kind in ("promote", "withdraw")]
     return next((g for g in reversed(named) if g.kind == "promote"), named[0] if named else None)
+
+
+def _approvals_of(world: World, promoted: GenerationPredicate) -> str:
+    path = approvals_path(promoted.dataset_id, promoted.run_id)
+    if not world.data.exists(path):
+        raise Denied(
+            f"The record of the approvals of generation {promoted.generation} is missing.",
+            expected=path,
+            remedy="`kfm resume` brings what the last run left; else restore it from a backup or a mirror.",
+        )
+    return path
 
 
 def _receipt(world: World, promoted: GenerationPredicate) -> str:
@@ -226,6 +244,7 @@ def verify_bundle(data: Any, now: dt.datetime, witness: Mapping[str, bytes] | No
         report.wrong("channel", f"generation {about.generation} does not make {about.version_id} official")
         return report
     named = _receipt_and_prov(members, maker, report)
+    _approvals(members, {n: g for n, g in chain.items() if n <= about.generation}, maker, trust, report)
     _version(members, current, trust, named, report)
     digests = {(about.dataset_id, n): _digest(members[f"channel/{n:08}.json"]) for n in chain}
     inside = {name.removeprefix("witness/"): bytes(raw) for name, raw in members.items() if name.startswith("witness/")}
@@ -301,6 +320,30 @@ def _channel(members: Mapping[str, memoryview], about: About, trust: Trust, repo
     return found
 
 
+def _approvals(
+    members: Mapping[str, memoryview],
+    chain: Mapping[int, GenerationPredicate],
+    maker: GenerationPredicate,
+    trust: Trust,
+    report: BundleReport,
+) -> None:
+    """Enough people agreed to each promoted generation; without the records of the earlier ones a loosened entry could not be told."""
+
+    def wrong(number: int, what: str, code: int) -> None:
+        report.wrong(f"approvals/{number:08}.json", what, code)
+
+    records = {int(name[10:18]): bytes(raw) for name, raw in members.items() if re.fullmatch(r"approvals/\d{8}\.json", name)}
+    for number in sorted(records):
+        if number not in chain or not chain[number].approvals_digest:
+            wrong(number, "no generation names it", 6)
+    builders = {n: named_signers(bytes(members[f"channel/{n:08}.json"])) for n in chain}
+    attestation = members.get("version/attestation.json")
+    with suppress(KfmError):  # said where it is looked at
+        builders[maker.generation] |= named_signers(bytes(attestation)) if attestation is not None else frozenset()
+    note_unrecorded(report, maker.dataset_id, unrecorded(chain, maker.dataset_id, trust, wrong))
+    check_recorded(chain, records, builders, trust, wrong)
+
+
 def _receipt_and_prov(members: Mapping[str, memoryview], maker: GenerationPredicate, report: BundleReport) -> dict[str, str]:
     """The receipt is the one the generation names, the lineage the one the receipt names. Returns what it vouches for: name -> digest."""
     if maker.kind == "withdraw":  # nothing signed speaks of either
@@ -312,6 +355,8 @@ def _receipt_and_prov(members: Mapping[str, memoryview], maker: GenerationPredic
         return {}
     prov = _digest(members["prov.json"]) if "prov.json" in members else None
     named: dict[str, str] = msgspec.json.decode(members["receipt.json"])["provenance"]["files"]
+    if named.get("approvals.json", "") != maker.approvals_digest:
+        report.wrong("receipt.json", "it names other approvals than the generation")
     if named.get("prov.json") != prov:
         report.wrong("prov.json", "it is missing" if prov is None else "it is not the lineage that the receipt sealed")
     return named

@@ -185,13 +185,12 @@ def _keeps_place(world: World, row: LedgerRow) -> bool:
 
 def approved(world: World, row: LedgerRow) -> bool:
     """Whether the approvals of a proposal suffice now; damaged evidence never does."""
-    from kfm.proposal import count  # only a waiting proposal is looked at
+    from kfm.proposal import suffices  # only a waiting proposal is looked at
 
     try:
-        valid, wanted = count(world, row)
-    except (KfmError, OSError):
+        return suffices(world, row)
+    except (KfmError, OSError, msgspec.DecodeError):
         return False
-    return valid >= wanted
 
 
 def _known(tx: Any, target: Target, captured: Captured, head: Generation) -> bool:

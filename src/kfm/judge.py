@@ -47,6 +47,7 @@ def evidence_of(
     catalog: Sequence[Reason] | None = None,
     attestation: Sequence[Reason] | None = None,
     attestation_note: str = "",
+    loosened: Sequence[str] = (),
 ) -> Evidence:
     """What the gates look at: the registry as it is now, and the bytes as they are now. What is not given was not looked at."""
     dataset_id = candidate["dataset_id"]
@@ -95,6 +96,7 @@ def evidence_of(
         licences={e.dataset_id: e.licence for e in family if e.licence},
         restricted=candidate.get("restricted", {}),
         permits=permitted(world, dataset_id),
+        loosened=tuple(loosened),
     )
 
 

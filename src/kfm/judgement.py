@@ -213,6 +213,8 @@ def _official(world: World, dataset_id: str, text: str) -> Judgement:
 
 def _code(where: str, what: str) -> str:
     """The code of a finding of `verify`."""
+    if where.startswith("catalog/approvals/"):
+        return "approvals.missing"
     if "not listed" in what:
         return "integrity.extra"
     kind = "receipts" if where.startswith("receipts") or "/runs/" in where else "attestation" if "attestation" in where else "integrity"

@@ -35,12 +35,12 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def permits_of(world: World, dataset_id: str) -> list[tuple[Permit, str]]:
     """Every permit with its state: valid, or why it does not count."""
     found = []
-    for permit, name, wrong in words_of(world, "permits", dataset_id, Permit):
-        if permit is None:
+    for permit, key, wrong in words_of(world, "permits", dataset_id, Permit):
+        if permit is None or key is None:
             blank = Permit(dataset_id=dataset_id, about="licence", person="", reason="", made_at="")
             found.append((blank, f"not valid: {wrong}"))
             continue
-        mine = permit.dataset_id == dataset_id and permit.person == name
+        mine = permit.dataset_id == dataset_id and permit.person == key.name
         found.append((permit, "valid" if mine else "not valid: it speaks of another dataset or person"))
     return found
 

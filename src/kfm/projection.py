@@ -8,6 +8,7 @@ from kfm.catalog.base import Described, collection_path, dcat_path, item_path, p
 from kfm.catalog.dcat import dcat
 from kfm.catalog.stac import stac_collection, stac_item
 from kfm.errors import IntegrityError
+from kfm.model.approval import approvals_path
 from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.receipts import finish
@@ -26,7 +27,7 @@ def project(world: World, dataset_id: str, log: Any = None) -> None:
     publisher = world.publish(log) if log is not None else world.publisher
     shown = shown_version(world, head)
     files = catalog_files(world, shown)
-    _prov(world, dataset_id, publisher)
+    _evidence(world, dataset_id, publisher)
     for path in [p for p in world.data.names(f"catalog/stac/{dataset_id}") if p not in files and p not in _items(world, shown)]:
         world.data.remove(path)  # withdrawn, or no longer spatial
     for path, content in sorted(files.items(), key=lambda f: ("/dcat/" in f[0], "collection" in f[0], f[0])):
@@ -34,8 +35,8 @@ def project(world: World, dataset_id: str, log: Any = None) -> None:
             publisher.update_metadata(path, content)
 
 
-def _prov(world: World, dataset_id: str, publisher: Any) -> None:
-    """The PROV of every run that made a generation; what a run proposed is shown only once it is official."""
+def _evidence(world: World, dataset_id: str, publisher: Any) -> None:
+    """PROV and approvals of every run that made a generation; what a run proposed is shown only once it is official."""
     for row in world.store.read(lambda tx: tx.index.generations(dataset_id)):
         source, target = f"work/{dataset_id}/proposals/{row.run_id}/prov.json", prov_path(dataset_id, row.run_id)
         if row.kind == "withdraw":
@@ -43,6 +44,9 @@ def _prov(world: World, dataset_id: str, publisher: Any) -> None:
             target = prov_path(dataset_id, f"withdrawal_{row.generation}")
         if row.kind in ("promote", "withdraw") and not world.data.exists(target) and world.data.exists(source):
             publisher.update_metadata(target, world.data.read(source))
+        agreed, target = f"work/{dataset_id}/proposals/{row.run_id}/approvals.json", approvals_path(dataset_id, row.run_id)
+        if row.kind == "promote" and not world.data.exists(target) and world.data.exists(agreed):
+            publisher.update_metadata(target, world.data.read(agreed))
 
 
 def shown_version(world: World, head: Generation) -> Described:
@@ -101,9 +105,10 @@ def stale_records(world: World, head: Generation) -> list[str]:
     ]
     made = world.store.read(lambda tx: tx.index.generations(head.dataset_id))
     runs = [
-        prov_path(head.dataset_id, g.run_id)
+        path(head.dataset_id, g.run_id)
         for g in made
-        if g.kind == "promote" and world.data.exists(f"work/{head.dataset_id}/proposals/{g.run_id}/prov.json")
+        for name, path in (("prov.json", prov_path), ("approvals.json", approvals_path))
+        if g.kind == "promote" and world.data.exists(f"work/{head.dataset_id}/proposals/{g.run_id}/{name}")
     ]
     return found + [p for p in runs if not world.data.exists(p)]
 

@@ -23,7 +23,7 @@ from kfm.model.staged import is_assembly
 from kfm.model.version import is_record
 from kfm.operate import void
 from kfm.projection import deliver, project
-from kfm.proposal import approvals_of, count, load, proposal_path, registry_digest, rejected_by, uncompared
+from kfm.proposal import approvals_of, count, load, proposal_path, record_approvals, registry_digest, rejected_by, uncompared
 from kfm.raw import checksums
 from kfm.receipts import finish, run_folder, seal
 from kfm.release import candidate_path, precise_path
@@ -289,6 +289,8 @@ class _Promote:
 
         wal.commit(rows)
         yield "lineage and outbox"
+        self.approvals_digest, self.terms_digest = record_approvals(self.world, row)
+        yield "approvals recorded"
         self.receipts_digest = seal(self.world, row, wal.records)
         yield "receipts sealed"
 
@@ -335,6 +337,8 @@ class _Promote:
                 prev=ids.digest(self.world.data.read(before)) if number > 1 else None,
                 reason=row.reason or (self.wal.payload("plan") or {}).get("request_reason") or without_emitter(row.trigger_type),
                 forced=bool(row.forced),
+                terms_digest=self.terms_digest,
+                approvals_digest=self.approvals_digest,
             )
         )
         self.made = made

@@ -1,21 +1,27 @@
 """proposal: a candidate with its evidence and verdicts, waiting for people; approvals are signed and good for exactly one candidate."""
 
+import contextlib
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from kfm import canonical
+from kfm.approvals import custodian_of, in_time, loosened, may_speak, missing, terms_digest, terms_of, weigh
 from kfm.attest import statement
 from kfm.clock import rfc3339
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.gates.quality import CHANGE
+from kfm.grants import grantors, publish_grants
 from kfm.model import ids
+from kfm.model.approval import ACCEPT, Approval, Recorded, Terms, approvals_path
 from kfm.model.change import Measured
+from kfm.model.channel import GenerationPredicate
 from kfm.model.dataset import spelled
 from kfm.model.ledger import LedgerRow
 from kfm.model.version import ATTESTATION
+from kfm.trust import TrustedKey
 from kfm.world import World
 
 __all__ = [
@@ -35,35 +41,18 @@ __all__ = [
     "needed",
     "number_of",
     "proposal_path",
+    "record_approvals",
+    "recorded_approvals",
     "registry_digest",
     "reject",
     "run_of",
+    "suffices",
+    "terms_before",
     "uncompared",
     "waits_for_change",
 ]
 
 DAYS = 14  # how long an approval may wait for its promotion
-ACCEPT = "accept-change"  # the verdict of an operator where nobody else has to approve
-
-
-class Approval(msgspec.Struct, frozen=True, kw_only=True):
-    """The predicate of `work/<id>/proposals/<run_id>/approvals/<keyid>.json`: a person's word on exactly these bytes."""
-
-    dataset_id: str
-    channel: str
-    proposal: int
-    run_id: str
-    version_digest: str
-    candidate_digest: str  # of proposal.json: artifacts, catalogs, receipts and verdicts
-    policy_digest: str
-    registry_digest: str
-    labels: dict[str, Any]
-    base_generation: int
-    expires: str
-    name: str
-    reason: str
-    verdict: str = "approve"
-    comparison: str = ""  # of a canary: the digest of comparison.json
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +140,8 @@ def members(world: World, row: LedgerRow, proposal: Mapping[str, Any], digest: s
         "registry_digest": registry_digest(world, row.dataset_id),
         "labels": labels_of(world, row.dataset_id),
         "base_generation": row.pinned,
-        "comparison": ids.digest(raw) if (raw := _comparison(world, row)) else "",
+        "comparison": world.stand_in(row.dataset_id, ids.digest(raw)) if (raw := _comparison(world, row)) else "",
+        "terms": terms_digest(terms_of(world.family(row.dataset_id))),
     }
 
 
@@ -192,11 +182,35 @@ def labels_of(world: World, dataset_id: str) -> dict[str, Any]:
     return {k: getattr(entry, k, None) for k in ("sensitivity", "policy_label", "care_label")}
 
 
-def needed(world: World, dataset_id: str, verdicts: list[Any], *, canary: bool = False) -> int:
-    """How many people must approve: what the registry asks for, and at least one when a gate asks for a person, or for a canary."""
-    entry = world.registry(dataset_id)
+def needed(world: World, dataset_id: str, verdicts: list[Any], base: int | None, *, canary: bool = False) -> int:
+    """How many people must approve: what the registry asks for, or asked for on generation `base` when it was stricter, and at least one
+    when a gate asks for a person, or for a canary."""
     asked = canary or any(v.get("review") for v in verdicts)
-    return max(entry.approvals if entry is not None else 1, 1 if asked else 0)
+    terms, before = terms_of(world.family(dataset_id)), terms_before(world, dataset_id, base)
+    return weigh(terms, before, asked=asked, approvers=(), grantors=frozenset())[1]
+
+
+def terms_before(world: World, dataset_id: str, base: int | None) -> tuple[Terms, ...]:
+    """What the registry asked for when the last version up to generation `base` was promoted; nothing when that was not recorded."""
+    channel = world.channel(dataset_id)
+    for number in range(base or 0, 0, -1):
+        made = channel.unverified(number)
+        if made.kind == "promote":
+            return recorded_approvals(world, made).terms if made.approvals_digest else ()
+    return ()
+
+
+def recorded_approvals(world: World, made: GenerationPredicate) -> Recorded:
+    """The record of approvals that a generation names. Until the next tick it may lie with its proposal only."""
+    path = approvals_path(made.dataset_id, made.run_id)
+    for place in (path, proposal_path(made.dataset_id, made.run_id, "approvals.json")):
+        if world.data.exists(place) and ids.digest(raw := world.data.read(place)) == made.approvals_digest:
+            return msgspec.json.decode(raw, type=Recorded)
+    raise IntegrityError(
+        f"{path} is missing or was changed.",
+        expected="the record of approvals that generation names",
+        remedy="Restore it from a backup or a bundle; `kfm verify` lists what is damaged.",
+    )
 
 
 def acceptable(world: World, dataset_id: str, verdicts: list[Any]) -> bool:
@@ -260,6 +274,10 @@ def accepted(world: World, row: LedgerRow) -> bool:
 
 def approvals_of(world: World, row: LedgerRow) -> list[Judged]:
     """Every approval given for this candidate, judged on what is true now."""
+    return [judged for _, judged in _approvals(world, row)]
+
+
+def _approvals(world: World, row: LedgerRow) -> list[tuple[bytes, Judged]]:
     try:
         proposal, digest = load(world, row)
     except KfmError:
@@ -267,10 +285,21 @@ def approvals_of(world: World, row: LedgerRow) -> list[Judged]:
     now_true, builder = members(world, row, proposal, digest), builder_of(world, row)
     if uncompared(world, row, proposal):
         now_true["comparison"] = None  # no approval speaks of that
-    found: list[Judged] = []
+    terms = terms_of(world.family(row.dataset_id))
+    speaks = [*terms, *loosened(terms_before(world, row.dataset_id, row.pinned), terms)]
+    found: list[tuple[bytes, Judged]] = []
     for path in world.data.names(proposal_path(row.dataset_id, row.run_id, "approvals")):
-        found.append(_judge(world, world.data.read(path), now_true, builder, {j.keyid for j in found if j.valid}))
+        raw = world.data.read(path)
+        found.append((raw, _judge(world, raw, now_true, builder, {j.keyid for _, j in found if j.valid}, speaks)))
     return found
+
+
+def _no_steward(key: TrustedKey, entries: Sequence[Terms]) -> str:
+    """Why a person may not speak about a dataset that is not public; "" when they may, or nobody need be a steward."""
+    stewarded = [e for e in entries if custodian_of(e) is not None]
+    if not stewarded or any(may_speak(key, e) for e in stewarded):
+        return ""
+    return f"{key.name} is no steward of {stewarded[0].custodian}, and {stewarded[0].dataset_id} is not public."
 
 
 def rejected_by(world: World, row: LedgerRow) -> str | None:
@@ -283,17 +312,19 @@ def rejected_by(world: World, row: LedgerRow) -> str | None:
     return None
 
 
-def _judge(world: World, raw: bytes, now_true: Mapping[str, Any], builder: str, seen: set[str]) -> Judged:
+def _judge(world: World, raw: bytes, now_true: Mapping[str, Any], builder: str, seen: set[str], entries: Sequence[Terms]) -> Judged:
     try:
         document, key = world.keys.verified_by(raw, "approver")
         approval = msgspec.convert(document["predicate"], Approval)
     except (KfmError, msgspec.ValidationError) as error:
         return Judged(name="?", keyid="", valid=False, why=getattr(error, "happened", str(error)))
     said = msgspec.to_builtins(approval)
-    differs = {k: (said[k], v) for k, v in now_true.items() if said[k] != v}
+    differs = {k: (said.get(k), v) for k, v in now_true.items() if said.get(k) != v}
     common: dict[str, Any] = {"name": key.name, "keyid": key.keyid, "run_id": approval.run_id, "reason": approval.reason}
     if key.keyid == builder or not builder:
         why = "The key that built the version may not approve it." if builder else "Who built the version cannot be told."
+        return Judged(valid=False, why=why, **common)
+    if why := _no_steward(key, entries):
         return Judged(valid=False, why=why, **common)
     if key.keyid in seen:
         return Judged(valid=False, why="The same person approved already.", **common)
@@ -304,15 +335,6 @@ def _judge(world: World, raw: bytes, now_true: Mapping[str, Any], builder: str, 
     if not in_time(approval.expires, world.clock.now()):
         return Judged(valid=False, why=f"It expired at {approval.expires}.", **common)
     return Judged(valid=True, **common)
-
-
-def in_time(expires: str, now: dt.datetime) -> bool:
-    """Whether a moment lies ahead; what is no moment does not."""
-    try:
-        moment = dt.datetime.fromisoformat(expires)
-    except (ValueError, TypeError):
-        return False
-    return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)) > now
 
 
 def sign_off(world: World, row: LedgerRow, signer: Any, reason: str, verdict: str) -> str:
@@ -328,8 +350,14 @@ def sign_off(world: World, row: LedgerRow, signer: Any, reason: str, verdict: st
     said = Approval(**members(world, row, proposal, digest), expires=expires, name=signer.name, reason=reason, verdict=verdict)
     name = f"kfm://dataset/{row.dataset_id}@{row.version_id}"
     signed = signer.sign(statement("approval", name, str(row.version_digest), msgspec.to_builtins(said)))
-    document, key = world.keys.verified_by(signed, "approver")  # a key that is not enrolled, or revoked, is refused here
-    del document
+    _, key = world.keys.verified_by(signed, "approver")  # a key that is not enrolled, or revoked, is refused here
+    terms = terms_of(world.family(row.dataset_id))
+    if verdict == "approve" and (why := _no_steward(key, [*terms, *loosened(terms_before(world, row.dataset_id, row.pinned), terms)])):
+        raise Denied(
+            why,
+            expected="the key of a steward of its custodian",
+            remedy="`kfm keys new` or `kfm keys enrol` with --role steward --for CUSTODIAN makes one.",
+        )
     kind = "approvals" if verdict == "approve" else "rejections"
     path = proposal_path(row.dataset_id, row.run_id, f"{kind}/{key.keyid}-{ids.digest(signed)[7:15]}.json")
     world.data.create(path, signed)
@@ -361,7 +389,7 @@ def approve(world: World, row: LedgerRow, signer: Any, reason: str) -> tuple[int
 def settle_approvals(world: World, row: LedgerRow) -> tuple[int, int]:
     """Put the promote job when the approvals suffice now. Returns (valid, needed)."""
     valid, wanted = count(world, row)
-    if valid >= wanted:
+    if suffices(world, row):
         world.store.transaction(lambda tx: tx.runs.move(row.run_id, "PROPOSED", promo=1))
     return valid, wanted
 
@@ -369,11 +397,84 @@ def settle_approvals(world: World, row: LedgerRow) -> tuple[int, int]:
 def count(world: World, row: LedgerRow) -> tuple[int, int]:
     """(valid approvals, approvals needed)."""
     proposal, _ = load(world, row)
-    wanted = max(int(proposal["approvals"]), needed(world, row.dataset_id, proposal["verdicts"]))
-    valid = sum(j.valid for j in approvals_of(world, row))
-    if not valid and accepted(world, row):
+    given = [j.keyid for j in approvals_of(world, row) if j.valid]
+    trust = world.keys.trust()
+    valid, wanted = weigh(
+        terms_of(world.family(row.dataset_id)),
+        terms_before(world, row.dataset_id, row.pinned),
+        asked=bool(proposal.get("canary")) or any(v.get("review") for v in proposal["verdicts"]),
+        approvers=[trust.keys[k] for k in given] if trust is not None else (),
+        grantors=grantors(world, row.dataset_id),
+    )
+    wanted = max(int(proposal["approvals"]), wanted)
+    if not given and accepted(world, row):
         wanted = 0
     return (valid, wanted) if rejected_by(world, row) is None else (0, max(1, wanted))
+
+
+def suffices(world: World, row: LedgerRow) -> bool:
+    """Whether those who approved are enough, counted as anybody will count them once the generation names their record."""
+    valid, wanted = count(world, row)
+    trust = world.keys.trust()
+    if valid < wanted or trust is None:
+        return valid >= wanted
+    path = proposal_path(row.dataset_id, row.run_id, "approvals.json")
+    raw = world.data.read(path) if world.data.exists(path) else _record(world, row)
+    recorded = msgspec.json.decode(raw, type=Recorded)
+    named = _named(row, raw, terms_digest(terms_of(world.family(row.dataset_id))))
+    builders = {builder_of(world, row), world.keys.signer}
+    return not missing(recorded, named, builders, trust, terms_before(world, row.dataset_id, row.pinned))
+
+
+def _named(row: LedgerRow, raw: bytes, terms: str) -> GenerationPredicate:
+    """What the generation of a proposal will say of its approvals."""
+    return GenerationPredicate(
+        dataset_id=row.dataset_id, generation=(row.pinned or 0) + 1, kind="promote", version_id=row.version_id,
+        version_digest=row.version_digest, receipts_digest=None, run_id=row.run_id, token="", prev=None, reason="",
+        terms_digest=terms, approvals_digest=ids.digest(raw),
+    )  # fmt: skip
+
+
+def record_approvals(world: World, row: LedgerRow) -> tuple[str, str]:
+    """Write down, once, who agreed and what was asked for: (its digest, that of the terms).
+
+    What an earlier attempt wrote is read back: a frozen holder may still name it. Whether it holds was asked before the intent.
+    """
+    path = proposal_path(row.dataset_id, row.run_id, "approvals.json")
+    if not world.data.exists(path):
+        world.data.create(path, _record(world, row))
+    raw = world.data.read(path)
+    return ids.digest(raw), terms_digest(msgspec.json.decode(raw, type=Recorded).terms)
+
+
+def _record(world: World, row: LedgerRow) -> bytes:
+    proposal, digest = load(world, row)
+    terms = terms_of(world.family(row.dataset_id))
+    accepted = map(world.data.read, world.data.names(proposal_path(row.dataset_id, row.run_id, "acceptances")))
+    recorded = Recorded(
+        dataset_id=row.dataset_id,
+        run_id=row.run_id,
+        version_digest=str(row.version_digest),
+        generation=(row.pinned or 0) + 1,
+        at=rfc3339(world.clock.now()),
+        terms=terms,
+        asked=tuple(dict.fromkeys(r["code"] for v in proposal["verdicts"] for r in v.get("review", ()))),
+        canary=bool(proposal.get("canary")),
+        signed=members(world, row, proposal, digest),
+        approvals=_envelopes(raw for raw, judged in _approvals(world, row) if judged.valid),
+        acceptances=_envelopes(accepted),
+        grants=_envelopes(publish_grants(world, row.dataset_id)),
+    )
+    return canonical.dumps(msgspec.to_builtins(recorded)) + b"\n"
+
+
+def _envelopes(files: Iterable[bytes]) -> tuple[dict[str, Any], ...]:
+    """Signed files as they stand in the record; a damaged one says nothing."""
+    found = []
+    for raw in files:
+        with contextlib.suppress(msgspec.DecodeError):
+            found.append(msgspec.json.decode(raw, type=dict[str, Any]))
+    return tuple(found)
 
 
 def reject(world: World, row: LedgerRow, signer: Any, reason: str) -> LedgerRow:

@@ -23,7 +23,7 @@ from kfm.world import World
 __all__ = ["JOB_TYPE", "finish", "pack_receipts", "read_receipt", "receipt_path", "run_files", "run_folder", "seal"]
 
 JOB_TYPE = "ingest.pull_source"
-_PUBLIC = ("prov.json", ATTESTATION)  # of the files a receipt names, those that lie on the public side
+_PUBLIC = ("prov.json", "approvals.json", ATTESTATION)  # of the files a receipt names, those that lie on the public side
 _STATUS = {"COMMITTED": "succeeded", "PROPOSED": "succeeded", "STAGED": "succeeded", "NOOP": "skipped", "SUPERSEDED": "skipped"}
 
 
@@ -305,9 +305,10 @@ def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
     A file that exists is read back and its digest used, never sealed again: its bytes hold the time of the first attempt.
     """
     digests = run_files(world, row, records, _payload(records, "assemble"))
-    prov = f"work/{row.dataset_id}/proposals/{row.run_id}/prov.json"
-    if world.data.exists(prov):
-        digests["prov.json"] = ids.digest(world.data.read(prov))
+    for name in ("prov.json", "approvals.json"):
+        path = f"work/{row.dataset_id}/proposals/{row.run_id}/{name}"
+        if world.data.exists(path):
+            digests[name] = ids.digest(world.data.read(path))
     signed = f"processed/{row.dataset_id}/{row.version_id}/{ATTESTATION}"
     if row.intent is not None and world.data.exists(signed):  # so that the generation vouches for it, whatever becomes of the key later
         digests[ATTESTATION] = ids.digest(world.data.read(signed))

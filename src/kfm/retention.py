@@ -473,7 +473,7 @@ def _unlink_items(world: World, dataset_id: str) -> None:
 def usage(world: World, dataset_id: str) -> dict[str, Usage]:
     """Files and bytes of a dataset by zone; bytes that lie under two names count once."""
     seen: set[tuple[int, int]] = set()
-    catalog = [f"catalog/{kind}/{dataset_id}" for kind in ("channels", "prov", "stac")]
+    catalog = [f"catalog/{kind}/{dataset_id}" for kind in ("channels", "prov", "approvals", "stac")]
     found = {}
     for zone in ZONES:
         folders = catalog if zone == "catalog" else [f"{zone}/{dataset_id}"]

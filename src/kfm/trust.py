@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from kfm import canonical
 from kfm.errors import Denied, IntegrityError
@@ -16,15 +17,15 @@ from kfm.model import ids
 from kfm.model.channel import RootAt
 
 __all__ = [
-    "PAYLOAD_TYPE", "RETIRED", "ROLES", "Envelope", "Head", "Past", "Revocation", "Root", "RootKey", "Signature", "Trust", "TrustedKey",
-    "UnknownSigner", "acceptable", "broken", "ed25519_verify", "keyid_of", "led_to", "load_root", "out_of_step", "pae", "statement",
+    "PAYLOAD_TYPE", "RETIRED", "ROLES", "Enrolled", "Envelope", "Head", "Past", "Revocation", "Root", "RootKey", "Signature", "Trust", "TrustedKey",
+    "UnknownSigner", "acceptable", "broken", "ed25519_verify", "keyid_of", "led_to", "load_root", "named_signers", "out_of_step", "pae", "statement",
     "strict_b64", "unwrap",
 ]  # fmt: skip
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 _GENERATION, _ROOT = "kfm://predicate/generation/v1", "kfm://predicate/root/v1"
-ROLES = ("root", "builder", "approver", "witness")
+ROLES = ("root", "builder", "approver", "steward", "witness")
 RETIRED = "retired-builder"  # signs no new generation; what leads to its pinned heads stays good
 
 _P, _ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
@@ -110,6 +111,11 @@ def unwrap(raw: bytes) -> dict[str, Any]:
     return _statement(_opened(raw)[1])
 
 
+def named_signers(raw: bytes) -> frozenset[str]:
+    """The keys an envelope says it was signed by; only for ruling keys out."""
+    return frozenset(s.keyid for s in _opened(raw)[0].signatures)
+
+
 # ---- Ed25519 ---------------------------------------------------------------------------------------------------------
 def keyid_of(public: bytes) -> str:
     return hashlib.sha256(public).hexdigest()[:32]
@@ -161,11 +167,21 @@ class Revocation(msgspec.Struct, frozen=True, kw_only=True):
     heads: dict[str, Head]
 
 
+class Enrolled(msgspec.Struct, frozen=True, kw_only=True):
+    """Who let a key in."""
+
+    by: tuple[str, ...]  # the ids of the root keys that signed for it
+    at: str
+    account: str = ""  # stands for the account it was done from
+
+
 class RootKey(msgspec.Struct, frozen=True, kw_only=True):
     keyid: str
     public: str  # base64
     name: str
     roles: tuple[str, ...]
+    custodians: tuple[str, ...] | UnsetType = UNSET  # of a steward: for whom the person speaks
+    enrolled: Enrolled | UnsetType = UNSET  # not stated: before that was recorded
 
 
 class Root(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +192,9 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
     threshold: dict[str, int]
     keys: tuple[RootKey, ...]
     revoked: tuple[Revocation, ...] = ()
+    floor: dict[str, int] | UnsetType = (
+        UNSET  # dataset -> its last generation from before approvals were recorded; every later one names its own
+    )
 
 
 @dataclass(frozen=True)
@@ -185,6 +204,7 @@ class TrustedKey:
     name: str
     roles: tuple[str, ...]
     revoked: Revocation | None = None
+    custodians: tuple[str, ...] = ()
 
     @property
     def state(self) -> str:
@@ -250,6 +270,16 @@ class Trust:
         """Keys that may sign as `role` now."""
         return [k for k in self.keys.values() if role in k.roles and k.revoked is None]
 
+    def floor_of(self, dataset_id: str) -> int | None:
+        """The last generation that may name no approvals; None: nobody recorded since when they all do."""
+        floor = self.document.floor if self.document is not None else UNSET
+        return None if floor is UNSET else floor.get(dataset_id, 0)
+
+    def as_of(self, dataset_id: str, generation: int) -> "Trust":
+        """The keys as they were when a generation was made: who was taken out of use after it could still sign."""
+        keys = {k.keyid: replace(k, revoked=None) if _gone_later(k, dataset_id, generation) else k for k in self.keys.values()}
+        return replace(self, keys=keys)
+
     def verified_by(
         self, raw: bytes, role: str = "builder", past: Past = _nothing_leads, named: Container[str | None] = ()
     ) -> tuple[dict[str, Any], TrustedKey]:
@@ -273,6 +303,11 @@ class Trust:
         if counted and len(counted) >= self.threshold.get(role, 1):
             return document, counted[0]
         raise _too_few(role, list(good.values()), holders, counted, self.threshold.get(role, 1))
+
+
+def _gone_later(key: TrustedKey, dataset_id: str, generation: int) -> bool:
+    head = key.revoked.heads.get(dataset_id) if key.revoked is not None else None
+    return head is not None and generation <= head.generation
 
 
 def _refused(happened: str, expected: str, remedy: str) -> Denied:
@@ -375,6 +410,9 @@ def _next_root(before: Trust | None, number: int, raw: bytes, fingerprint: str) 
         raise _bad_root(number, "its own root keys did not sign it")
     if found.get("predicateType") != _ROOT or root.version != number:
         raise _bad_root(number, f"it is signed as {found.get('predicateType')}, version {root.version}")
+    floor = before.document.floor if before is not None and before.document is not None else UNSET
+    if floor is not UNSET and root.floor != floor:
+        raise _bad_root(number, "it moves the generation from which approvals are on record")
     return _checked(root, fingerprint)
 
 
@@ -400,7 +438,8 @@ def _checked(root: Root, fingerprint: str) -> Trust:
             raise _unfit_root(root.version, f"the key of {key.name} is listed under another id")
         if not set(key.roles) <= {*ROLES, RETIRED}:
             raise _unfit_root(root.version, f"{key.name} has the unknown role {sorted({*key.roles} - {*ROLES, RETIRED})[0]}")
-        keys[key.keyid] = TrustedKey(key.keyid, public, key.name, key.roles, gone.get(key.keyid))
+        custodians = () if key.custodians is UNSET else key.custodians
+        keys[key.keyid] = TrustedKey(key.keyid, public, key.name, key.roles, gone.get(key.keyid), custodians)
     try:
         expires = dt.datetime.fromisoformat(root.expires)
     except ValueError as error:

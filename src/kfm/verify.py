@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 
 from kfm.acts import erasing
+from kfm.approvals import check_recorded, unrecorded
 from kfm.attest import check_attestation
 from kfm.errors import KfmError
 from kfm.model import ids
+from kfm.model.approval import approvals_path
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import WalRecord
 from kfm.model.version import ATTESTATION, is_record
@@ -18,12 +20,12 @@ from kfm.receipts import receipt_path
 from kfm.records import read_facts
 from kfm.release import suppress_rules
 from kfm.roots import root_problem
-from kfm.trust import out_of_step
+from kfm.trust import named_signers, out_of_step
 from kfm.wal import check_chain
 from kfm.world import World
 from kfm.zones.base import Zone, hash_file
 
-__all__ = ["Verified", "verify_dataset", "verify_folder", "verify_in_zone", "verify_receipts", "verify_workspace"]
+__all__ = ["Verified", "note_unrecorded", "verify_dataset", "verify_folder", "verify_in_zone", "verify_receipts", "verify_workspace"]
 
 
 @dataclass
@@ -40,6 +42,13 @@ class Verified:
     def wrong(self, where: str, what: str, code: int = 6) -> None:
         self.problems.append({"where": where, "what": what})
         self.exit_code = max(self.exit_code, code)
+
+
+def note_unrecorded(found: Verified, dataset_id: str, numbers: list[int]) -> None:
+    """Say which generations nobody can count the approvals of."""
+    if numbers:
+        which = f"generation {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} generations, up to {numbers[-1]},"
+        found.notes.append(f"{which} of {dataset_id} {'was' if len(numbers) == 1 else 'were'} made before approvals were recorded")
 
 
 def verify_folder(folder: Path, found: Verified, name: str = "") -> None:
@@ -124,6 +133,7 @@ def _verify_channel(world: World, dataset_id: str, found: Verified) -> tuple[dic
         found.wrong("keys/root", why)
     versions: dict[str, GenerationPredicate] = {}
     sealed: list[GenerationPredicate] = []
+    chain: dict[int, GenerationPredicate] = {}
     while world.data.exists(channel.path(number)):
         try:
             predicate = channel.predicate(number)
@@ -139,7 +149,7 @@ def _verify_channel(world: World, dataset_id: str, found: Verified) -> tuple[dic
             found.wrong(channel.path(number), why)
             break
         before, early = predicate.root, early + (predicate.root is None)
-        prev = ids.digest(world.data.read(channel.path(number)))
+        prev, chain[number] = ids.digest(world.data.read(channel.path(number))), predicate
         if any(rule.get("erased") for rule in predicate.suppress):
             versions, sealed = {}, []  # their bytes were destroyed, and the generation says by whose authority
         if predicate.version_id is not None:
@@ -156,9 +166,37 @@ def _verify_channel(world: World, dataset_id: str, found: Verified) -> tuple[dic
     files = list(world.data.names(f"catalog/channels/{dataset_id}"))
     if len(files) != number - 1 and not any(p["where"].startswith("catalog/channels") for p in found.problems):
         found.wrong(f"catalog/channels/{dataset_id}", "a generation is missing in the middle")
+    _verify_approvals(world, dataset_id, chain, found)
     if early:
         found.notes.append(f"{early} generations of {dataset_id} were made before root versions were recorded")
     return versions, named
+
+
+def _verify_approvals(world: World, dataset_id: str, chain: dict[int, GenerationPredicate], found: Verified) -> None:
+    """Enough people agreed to each promoted generation, by the record it names."""
+    trust = world.keys.trust()
+    if trust is None:
+        return
+    promoted = {n: g for n, g in chain.items() if g.kind == "promote"}
+
+    def wrong(number: int, what: str, code: int) -> None:
+        found.wrong(approvals_path(dataset_id, chain[number].run_id), f"generation {number}: {what}", code)
+
+    def builders(number: int, version_id: str | None) -> frozenset[str]:
+        signed = [world.channel(dataset_id).path(number), f"processed/{dataset_id}/{version_id}/{ATTESTATION}"]
+        return frozenset[str]().union(*(_signers(world.data.read(p)) for p in signed if world.data.exists(p)))
+
+    places = {n: approvals_path(dataset_id, g.run_id) for n, g in promoted.items()}
+    records = {n: world.data.read(p) for n, p in places.items() if world.data.exists(p)}
+    note_unrecorded(found, dataset_id, unrecorded(chain, dataset_id, trust, wrong))
+    check_recorded(chain, records, {n: builders(n, g.version_id) for n, g in promoted.items()}, trust, wrong)
+
+
+def _signers(raw: bytes) -> frozenset[str]:
+    try:
+        return named_signers(raw)
+    except KfmError:
+        return frozenset()  # damage is said elsewhere
 
 
 def _verify_receipt(world: World, dataset_id: str, predicate: GenerationPredicate, found: Verified, named: dict[str, str]) -> None:
@@ -187,7 +225,9 @@ def _verify_receipt(world: World, dataset_id: str, predicate: GenerationPredicat
         where = f"work/{dataset_id}/runs/{predicate.run_id}/{name}"
         if name == "prov.json":
             where = f"catalog/prov/{dataset_id}/run_{predicate.run_id}.json"
-        if name == ATTESTATION:
+        elif name == "approvals.json":
+            where = approvals_path(dataset_id, predicate.run_id)
+        elif name == ATTESTATION:
             named[str(predicate.version_id)] = digest  # compared where the version is looked at
             continue
         stored = world.data.stat(where)

@@ -35,7 +35,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert states["ks_wells"] == "REJECTED" and states["ks_sites"] == "PROPOSED"
     (number,) = [p["proposal"] for p in json.loads(kfm("-w", str(folder), "review", "--json").stdout)["proposals"]]
     for step in (
-        ["keys", "new", "--name", "Steward", "--role", "approver"],
+        ["keys", "new", "--name", "Steward", "--role", "steward", "--for", "Sample Heritage Office"],
         ["approve", str(number), "--key", "Steward"],
         ["promote", str(number)],
     ):

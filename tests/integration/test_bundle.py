@@ -9,15 +9,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from kfm import canonical
+from kfm.approvals import terms_digest
 from kfm.attest import KeyFolder, new_private, provenance, unwrap, witness_statement
 from kfm.bundle import bundle, verify_bundle
 from kfm.channel import Channel
 from kfm.cli import main
 from kfm.errors import Denied
 from kfm.model import ids
+from kfm.model.approval import Recorded, Terms, approvals_path
 from kfm.model.channel import GenerationPredicate
 from kfm.raw import checksums
 from kfm.ref import Ref
@@ -27,6 +30,11 @@ from tests.conftest import Said
 
 NOW = dt.datetime.now(dt.UTC)
 Verify = Callable[..., Said]
+
+
+TERMS = Terms(
+    dataset_id="trees", approvals=0, sensitivity="public", policy_label="public", care_label=None, licence="CC0-1.0", custodian=None, release=""
+)  # fmt: skip
 
 
 class Publisher:
@@ -62,18 +70,36 @@ class Publisher:
         self.data.create_all({f"{folder}/{name}": raw for name, raw in files.items()})
         prov = canonical.dumps({"entity": {run_id: {}}})
         self.data.create(f"catalog/prov/trees/run_{run_id}.json", prov)
-        receipt = canonical.dumps({"run_id": run_id, "provenance": {"files": {"prov.json": ids.digest(prov)}}})
+        agreed = self.agreed(run_id, full, number)
+        self.data.create(approvals_path("trees", run_id), agreed)
+        sealed = {"prov.json": ids.digest(prov), "approvals.json": ids.digest(agreed)}
+        receipt = canonical.dumps({"run_id": run_id, "provenance": {"files": sealed}})
         self.root.create(f"receipts/ingest.pull_source/2026/01/02/{run_id}.json", receipt)
         before = self.data.read(self.channel("trees").path(number - 1)) if number > 1 else None
         made = self.channel("trees").append(
             GenerationPredicate(
                 dataset_id="trees", generation=number, kind="promote", version_id=ids.version_id(full), version_digest=full,
                 receipts_digest=ids.digest(receipt), run_id=run_id, token="1.1", prev=before and ids.digest(before), reason="manual",
+                terms_digest=terms_digest([TERMS]), approvals_digest=ids.digest(agreed),
             )
         )  # fmt: skip
         assert made
         self.refs.append(Ref("trees", ids.version_id(full), full, number))
         return self.refs[-1]
+
+    def agreed(self, run_id: str, full: str, number: int) -> bytes:
+        said = {
+            "dataset_id": "trees",
+            "run_id": run_id,
+            "version_digest": full,
+            "base_generation": number - 1,
+            "terms": terms_digest([TERMS]),
+        }
+        found = Recorded(
+            dataset_id="trees", run_id=run_id, version_digest=full, generation=number, at="2026-01-02T00:00:00Z", terms=(TERMS,), asked=(),
+            canary=False, signed=said, approvals=(), acceptances=(), grants=(),
+        )  # fmt: skip
+        return canonical.dumps(msgspec.to_builtins(found))
 
     def bundle(self, ref: Ref, witness: dict[str, bytes] | None = None) -> bytes:
         return b"".join(bundle(self.world, ref, witness))
@@ -114,7 +140,7 @@ def fingerprint(publisher: Publisher) -> str:
 def test_the_verdict_depends_on_whose_root_it_is(publisher: Publisher, verify: Verify, tmp_path: Path) -> None:
     raw, root = publisher.bundle(publisher.refs[1]), fingerprint(publisher)
     assert verify(raw, "--json").json == {
-        "verdict": "consistent, signer unknown", "root": root, "problems": [], "files": 12,
+        "verdict": "consistent, signer unknown", "root": root, "problems": [], "files": 14,
         "dataset_id": "trees", "version_id": publisher.refs[1].version_id, "generation": 2,
     }  # fmt: skip
     known = verify(raw, "--root", root)
@@ -177,7 +203,7 @@ def test_a_bundle_is_the_same_bytes_every_time_and_a_plain_zip(publisher: Publis
         names = archive.namelist()
         assert all(i.date_time == (1980, 1, 1, 0, 0, 0) and i.compress_type == zipfile.ZIP_STORED for i in archive.infolist())
     assert names == sorted(names) and {n.split("/")[0] for n in names} == {
-        "bundle.json", "channel", "prov.json", "receipt.json", "root", "version",
+        "approvals", "bundle.json", "channel", "prov.json", "receipt.json", "root", "version",
     }  # fmt: skip
     assert [n for n in names if n.startswith("channel/")] == ["channel/00000001.json"], "only up to the generation it is about"
 

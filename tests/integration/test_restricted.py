@@ -233,18 +233,28 @@ def test_damaged_seals_are_noticed(kfm: Kfm, ws: Path, released: bytes, harm: st
 # ---- labels ----------------------------------------------------------------------------------------------------------
 def test_restricted_data_needs_both_steps_and_a_grant(kfm: Kfm, ws: Path, up: Upstream) -> None:
     up.files[f"/{SITES}.geojson"] = body(sites())
-    register(ws, up, sensitivity="restricted", more=RELEASE[:-1] + ", aggregate: {by: [period]}}")
+    register(ws, up, sensitivity="restricted", more=RELEASE[:-1] + ", aggregate: {by: [period]}}\ncustodian: The Elders\napprovals: 1")
     said = kfm("run", SITES, "--json")
     assert said.code == 3 and [r["message"] for r in said.json["runs"][0]["reasons"]] == [
         "A steward's grant to publish is needed, and there is none."
     ]
-    kfm("keys", "new", "--name", "T. Elder", "--role", "approver")
+    steward = ("keys", "new", "--role", "steward", "--name")
+    assert kfm(*steward, "T. Elder").code == 2 and kfm(*steward, "T. Elder", "--for", "The Elders").code == 0
+    kfm("keys", "new", "--name", "R. Stone")
     with open_world(open_workspace(ws)) as world:
         late = Grant(dataset_id=SITES, person="County", purpose="publish", steward="T. Elder", expires="2001-01-01T00:00:00Z")
         write_grant(world, late, world.keys.person("T. Elder"))
     assert kfm("run", SITES).code == 3, "it expired"
-    assert kfm("grant", SITES, "--to", "County", "--purpose", "publish", "--expires", "2099-01-01", "--key", "T. Elder").code == 0
-    assert kfm("run", SITES).code == 0, "the remedy clears it"
+    grant = ("grant", SITES, "--to", "County", "--purpose", "publish", "--expires", "2099-01-01", "--key")
+    said = kfm(*grant, "R. Stone")
+    assert said.code == 3 and "no steward of The Elders" in said.err and len(list((ws / "grants" / SITES).iterdir())) == 1
+    assert kfm(*grant, "T. Elder").code == 0
+    number = str(kfm("run", SITES, "--json").json["runs"][0]["proposal"])
+    said = kfm("approve", number, "--key", "R. Stone")
+    assert said.code == 3 and "no steward of The Elders" in said.err
+    assert kfm("approve", number, "--key", "T. Elder").code == 0 and kfm("promote", number).code == 3, "one key would sign both"
+    assert kfm(*steward, "U. Elder", "--for", "The Elders").code == 0 and kfm("approve", number, "--key", "U. Elder").code == 0
+    assert kfm("promote", number).code == 0 and kfm("verify", SITES).code == 0
     bands = set(table(ws, version_of(kfm)).column("records").to_pylist())
     assert bands <= {"5 to 9", "10 to 24", "25 or more"}
 

@@ -1,7 +1,8 @@
 """Who may sign: make, list, replace and take out of use the keys of a workspace.
 
 kfm keys new --name "R. Stone" [--role approver|witness|builder|root] [--out FILE]
-kfm keys enrol FILE.pub --name NAME --role ROLE      the private half stays elsewhere
+kfm keys new --name NAME --role steward --for CUSTODIAN   may grant and approve what is not public and that custodian answers for
+kfm keys enrol FILE.pub --name NAME --role ROLE      the private half stays elsewhere; a key that is listed gets one role more
 kfm keys list | rotate | renew [--years N]
 kfm keys root export FILE                            the root key leaves the workspace; changes then need --root-key FILE
 kfm keys root adopt                                  go by a new root, made after the old one was lost
@@ -54,6 +55,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="root export: where the root key goes")
     parser.add_argument("--name", help="whose key it is")
     parser.add_argument("--role", choices=ROLES, default="approver", help="what it may sign; default: approver")
+    parser.add_argument("--for", dest="custodian", metavar="CUSTODIAN", help="of a steward: for whom, as registry entries name it")
     parser.add_argument("--reason", help="why a key is revoked")
     parser.add_argument("--years", type=float, default=2, help="how long the root is good for from now; default: 2")
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="where the private half, or the backup, goes")
@@ -106,7 +108,7 @@ def _new(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
     keys.check()  # before a key is made that could not be enrolled
     made = new_private(path, name)
     try:
-        keys.enrol(made.public, name, [args.role])
+        keys.enrol(made.public, name, [args.role], [args.custodian] if args.custodian else ())
     except (UsageError, Denied):
         path.unlink()
         raise
@@ -125,7 +127,7 @@ def _enrol(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
         raise UsageError(
             f"{file.name} holds no public key.", expected="32 bytes in base64, or PEM", remedy="Give the .pub file."
         ) from error
-    return {"name": name, "role": args.role, "keyid": keys.enrol(public, name, [args.role])}
+    return {"name": name, "role": args.role, "keyid": keys.enrol(public, name, [args.role], [args.custodian] if args.custodian else ())}
 
 
 def _rotate(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:

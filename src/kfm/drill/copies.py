@@ -91,7 +91,8 @@ def _grant(workspace: Workspace, seed: Path, dataset_id: str) -> None:
         return
     keys = KeyFolder(seed / "keys")
     steward = new_private(seed / "keys" / "people" / "drill.key", "drill")
-    keys.enrol(steward.public, "drill", ["approver"])
+    custodian = workspace.require(dataset_id).custodian
+    keys.enrol(steward.public, "drill", ["steward" if custodian else "approver"], [custodian] if custodian else ())
     plain = {"dataset_id": dataset_id, "person": "drill", "purpose": "publish", "steward": "drill", "expires": "9999-01-01T00:00:00Z"}
     (seed / "grants" / dataset_id).mkdir(parents=True)
     signed = keys.person("drill").sign(statement("grant", f"kfm://dataset/{dataset_id}", "0" * 64, plain))

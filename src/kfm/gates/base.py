@@ -76,6 +76,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     licences: dict[str, str] | None = None  # of the dataset and of everything it is made from
     restricted: dict[str, dict[str, int]] = {}  # column -> value -> records that say of themselves that they are not for everybody
     permits: tuple[str, ...] = ()  # what a person signed may be public all the same
+    loosened: tuple[str, ...] = ()  # what a stricter registry entry of before asks for
     policy: tuple[Reason, ...] | None = None  # None: no policy was asked
     policy_note: str = ""
 

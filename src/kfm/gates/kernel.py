@@ -271,7 +271,8 @@ def registered(e: Evidence) -> Verdict:
     if e.entry.retired is not None:
         remedy = f"Remove `retired` from data/registry/{e.entry.dataset_id}.yml to bring it back."
         return Verdict(gate="registry", reasons=(_no("registry.retired", f"The dataset is retired: {e.entry.retired}.", remedy),))
-    return Verdict(gate="registry")
+    remedy = f"`kfm review` shows it: the stricter entry says who approves; or undo the change in data/registry/{e.entry.dataset_id}.yml."
+    return Verdict(gate="registry", review=tuple(_no("registry.loosened", message, remedy) for message in e.loosened))
 
 
 def withdrawn(e: Evidence) -> Verdict:

@@ -1,11 +1,11 @@
 """Labels are obligations: what must have happened to records before anyone may read what is made of them."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from kfm.model.dataset import DatasetEntry, Release
 
-__all__ = ["CARE_LABELS", "OBLIGATIONS", "discharged", "is_private", "obligations", "release_steps", "unknown_labels"]
+__all__ = ["CARE_LABELS", "OBLIGATIONS", "Labelled", "discharged", "is_private", "obligations", "release_steps", "unknown_labels"]
 
 OBLIGATIONS: dict[str, tuple[str, ...]] = {  # sensitivity classes, and the policy labels of the same names
     "public": (),
@@ -22,7 +22,18 @@ CARE_LABELS: dict[str, tuple[str, ...]] = {  # the community's statement; compar
 }
 
 
-def obligations(entries: Iterable[DatasetEntry]) -> tuple[str, ...]:
+class Labelled(Protocol):
+    """A registry entry, or the part of it that says how it is labelled."""
+
+    @property
+    def sensitivity(self) -> str | None: ...
+    @property
+    def policy_label(self) -> str | None: ...
+    @property
+    def care_label(self) -> str | None: ...
+
+
+def obligations(entries: Iterable[Labelled]) -> tuple[str, ...]:
     """The union over a dataset and everything it is made from; the strictest label of each decides."""
     found: set[str] = set()
     for entry in entries:

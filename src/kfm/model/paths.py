@@ -31,6 +31,7 @@ PLACES = (
     Place("data", "catalog/stac/{id}/", "never", "rendered from the head"),
     Place("data", "catalog/stac/{id}/items/", "but the official version", "one item for each version"),
     Place("data", "catalog/prov/{id}/", "but the official version", "where each version comes from"),
+    Place("data", "catalog/approvals/{id}/", "never", "who agreed to each version, by digest"),
     Place("root", "ledger/quarantine/", "what names it", "damaged rows, journals and parts; stores that were set aside"),
     Place("root", "ledger/notices/", "what names it", "messages that wait to be sent"),
     Place("root", "releases/{id}/", "never", "what was announced"),

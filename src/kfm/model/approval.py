@@ -1,0 +1,67 @@
+"""What people sign about a version, what a registry entry asks of them, and the record of both that a generation names."""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+__all__ = ["ACCEPT", "Approval", "Recorded", "Terms", "approvals_path"]
+
+ACCEPT = "accept-change"  # the verdict of an operator where nobody else has to approve
+
+
+class Approval(msgspec.Struct, frozen=True, kw_only=True):
+    """The predicate of `work/<id>/proposals/<run_id>/approvals/<keyid>.json`: a person's word on exactly these bytes."""
+
+    dataset_id: str
+    channel: str
+    proposal: int
+    run_id: str
+    version_digest: str
+    candidate_digest: str  # of proposal.json: artifacts, catalogs, receipts and verdicts
+    policy_digest: str
+    registry_digest: str
+    labels: dict[str, Any]
+    base_generation: int
+    expires: str
+    name: str
+    reason: str
+    verdict: str = "approve"
+    comparison: str = ""  # of a canary: the digest of comparison.json; of a private dataset a commitment to it, for it counts rows
+    terms: str | UnsetType = UNSET  # the digest of what the registry asks for; not stated: signed before that was recorded
+    account: str | UnsetType = UNSET  # stands for the account it was signed from: equal ones are the same account
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a registry entry asks of whoever publishes: the part of it that everybody may read."""
+
+    dataset_id: str
+    approvals: int
+    sensitivity: str | None
+    policy_label: str | None
+    care_label: str | None
+    licence: str | None
+    custodian: str | None
+    release: str  # digest of the rules it is released by; "": there are none
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`catalog/approvals/<id>/run_<run_id>.json`: who agreed that a version becomes official, and what was asked for."""
+
+    dataset_id: str
+    run_id: str
+    version_digest: str
+    generation: int
+    at: str  # what had expired by then did not count
+    terms: tuple[Terms, ...]  # of the dataset, then of everything it is made from
+    asked: tuple[str, ...]  # what gates wanted a person to look at
+    canary: bool
+    signed: dict[str, Any]  # what every approval speaks of
+    approvals: tuple[dict[str, Any], ...]  # the envelopes
+    acceptances: tuple[dict[str, Any], ...]
+    grants: tuple[dict[str, Any], ...]
+
+
+def approvals_path(dataset_id: str, run_id: str) -> str:
+    """Where the record of a run's approvals lies once its generation exists."""
+    return f"catalog/approvals/{dataset_id}/run_{run_id}.json"

@@ -1,0 +1,230 @@
+"""The approvals of a generation, counted by somebody who has nothing but the record it names and the trust root."""
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kfm import canonical
+from kfm.approvals import check_recorded, loosened, missing, terms_digest, unrecorded, weigh
+from kfm.attest import KeyFolder, PersonKey, _envelope, channel_heads, new_private, statement
+from kfm.clock import rfc3339
+from kfm.errors import IntegrityError
+from kfm.model import ids
+from kfm.model.approval import Approval, Recorded, Terms
+from kfm.model.channel import GenerationPredicate
+from kfm.trust import Trust, load_root
+
+NOW = dt.datetime(2026, 11, 16, tzinfo=dt.UTC)
+SURVEY = "Kansas Survey"
+
+
+def entry(**more: Any) -> Terms:
+    plain = {"dataset_id": "trees", "approvals": 1, "sensitivity": "public", "policy_label": "public", "care_label": None}
+    return Terms(**{**plain, "licence": "CC0-1.0", "custodian": SURVEY, "release": "", **more})
+
+
+RESTRICTED = entry(sensitivity="restricted", policy_label="restricted", release="sha256:1")
+
+
+class Office:
+    """A root, a builder and people; what they sign about generation 1 of `trees`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.keys = KeyFolder(folder / "keys")
+        self.keys.new()
+        self.folder, self.people = folder, dict[str, PersonKey]()
+
+    def enrol(self, name: str, role: str = "approver", custodian: str = "") -> PersonKey:
+        made = self.people[name] = new_private(self.folder / f"{name}.key", name)
+        self.keys.enrol(made.public, name, [role], custodians=[custodian] if custodian else ())
+        return made
+
+    @property
+    def trust(self) -> Trust:
+        return self.keys.require_trust()
+
+    def said(self, terms: tuple[Terms, ...], **more: Any) -> dict[str, Any]:
+        plain = {
+            "dataset_id": "trees",
+            "channel": "official",
+            "proposal": 1,
+            "run_id": "r1",
+            "version_digest": "d1",
+            "candidate_digest": "c",
+        }
+        plain |= {
+            "policy_digest": "p",
+            "registry_digest": "r",
+            "labels": {},
+            "base_generation": 0,
+            "comparison": "",
+            "terms": terms_digest(terms),
+        }
+        return {**plain, **more}
+
+    def word(self, signer: Any, said: dict[str, Any], verdict: str = "approve", expires: dt.datetime = NOW + dt.timedelta(days=1)) -> Any:
+        approval = Approval(**said, expires=rfc3339(expires), name="n", reason="", verdict=verdict)
+        return msgspec.json.decode(signer.sign(statement("approval", "x", "0" * 64, msgspec.to_builtins(approval))))
+
+    def grant(self, signer: PersonKey) -> Any:
+        plain = {"dataset_id": "trees", "person": "P", "purpose": "publish", "steward": signer.name, "expires": "2027-01-01T00:00:00Z"}
+        return msgspec.json.decode(signer.sign(statement("grant", "x", "0" * 64, plain)))
+
+    def record(self, terms: tuple[Terms, ...], *approvals: Any, **more: Any) -> Recorded:
+        plain = {"dataset_id": "trees", "run_id": "r1", "version_digest": "d1", "generation": 1, "at": rfc3339(NOW), "terms": terms}
+        plain |= {"asked": (), "canary": False, "signed": self.said(terms), "approvals": approvals, "acceptances": (), "grants": ()}
+        return Recorded(**{**plain, **more})
+
+    def wrong(self, record: Recorded, before: tuple[Terms, ...] = (), builder: str = "") -> list[str]:
+        return missing(record, generation(terms=terms_digest(record.terms)), {builder or self.keys.signer}, self.trust, before)
+
+
+def generation(number: int = 1, terms: str = "", approvals: str = "") -> GenerationPredicate:
+    return GenerationPredicate(
+        dataset_id="trees", generation=number, kind="promote", version_id="v1", version_digest="d1", receipts_digest=None, run_id="r1",
+        token="", prev=None, reason="", terms_digest=terms, approvals_digest=approvals,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    return Office(tmp_path)
+
+
+def test_only_the_word_of_another_enrolled_person_on_exactly_this_version_counts(office: Office) -> None:
+    terms, ann, stranger = (entry(),), office.enrol("Ann"), new_private(office.folder / "x.key", "X")
+    said, wanted = office.said(terms), ["1 approval needed, 0 valid"]
+    good = office.word(ann, said)
+    assert office.wrong(office.record(terms, good)) == []
+    assert office.wrong(office.record(terms)) == wanted
+    assert office.wrong(office.record(terms, good), builder=ann.keyid) == wanted, "who built it may not approve it"
+    for bad in (
+        office.word(stranger, said),
+        office.word(office.keys, said),
+        office.word(ann, said, "reject"),
+        office.word(ann, {**said, "version_digest": "d2"}),
+        office.word(ann, {**said, "base_generation": 1}),
+        office.word(ann, said, expires=NOW),
+        {**good, "payload": office.word(ann, {**said, "proposal": 2})["payload"]},
+    ):
+        assert office.wrong(office.record(terms, bad)) == wanted
+    two = (entry(approvals=2),)
+    again = office.word(ann, office.said(two)), office.word(ann, office.said(two), expires=NOW + dt.timedelta(days=2))
+    assert office.wrong(office.record(two, *again)) == ["2 approvals needed, 1 valid"], "one person counts once"
+    ben = office.word(office.enrol("Ben"), office.said(two))
+    assert office.wrong(office.record(two, again[0], ben)) == []
+
+
+def test_a_record_of_another_version_or_of_other_terms_is_refused(office: Office) -> None:
+    terms = (entry(approvals=0),)
+    record = office.record(terms)
+    assert office.wrong(record) == []
+    replace, named = msgspec.structs.replace, generation(terms=terms_digest(terms))
+    for other in (
+        replace(record, run_id="r2"),
+        replace(record, terms=(entry(approvals=0, dataset_id="other"),)),
+        replace(record, signed={**record.signed, "terms": "sha256:0"}),
+        replace(record, signed={**record.signed, "base_generation": 4}),
+        replace(record, at="yesterday"),
+    ):
+        assert missing(other, named, set(), office.trust, ())
+    assert missing(record, generation(terms=terms_digest((entry(),))), set(), office.trust, ()), "the generation names other terms"
+
+
+def test_what_a_gate_asked_for_needs_a_person_or_for_a_change_alone_the_operator(office: Office) -> None:
+    terms = (entry(approvals=0),)
+    said = office.said(terms)
+    accepted = {"acceptances": (office.word(office.keys, said, "accept-change"),)}
+    assert office.wrong(office.record(terms, asked=("quality.rows_fell",)))
+    assert office.wrong(office.record(terms, asked=("quality.rows_fell",), **accepted)) == []
+    assert office.wrong(office.record(terms, asked=("licence.restricted",), **accepted))
+    assert office.wrong(office.record(terms, canary=True, **accepted))
+    assert office.wrong(office.record((entry(),), asked=("quality.rows_fell",), **accepted)), "the registry asks for somebody else"
+    assert office.wrong(office.record(terms, asked=("quality.rows_fell",), **accepted), before=(entry(),)), "a stricter entry did"
+
+
+def test_loosening_an_entry_needs_the_approvals_of_the_stricter_one(office: Office) -> None:
+    strict = entry(approvals=2)
+    for loose in (entry(), entry(approvals=0)):
+        assert office.wrong(office.record((loose,)), before=(strict,)) == ["2 approvals needed, 0 valid"]
+    both = [office.word(office.enrol(name), office.said((entry(approvals=0),))) for name in ("Ann", "Ben")]
+    assert office.wrong(office.record((entry(approvals=0),), *both), before=(strict,)) == []
+    assert not loosened((strict,), (entry(approvals=3),)) and not loosened((strict,), (strict,))
+    assert not loosened((entry(),), (RESTRICTED,)) and loosened((RESTRICTED,), (entry(),))
+    assert loosened((RESTRICTED,), (msgspec.structs.replace(RESTRICTED, release="sha256:2"),))
+    assert loosened((RESTRICTED,), (msgspec.structs.replace(RESTRICTED, custodian="Somebody Else"),))
+    unfree = entry(licence="CC-BY-NC-4.0")
+    assert loosened((unfree,), (entry(),)) and not loosened((entry(),), (unfree,))
+    made_of = entry(dataset_id="soil", approvals=3)
+    eased = (entry(approvals=0), msgspec.structs.replace(made_of, approvals=0))
+    assert weigh(eased, (entry(approvals=0), made_of), asked=False, approvers=(), grantors=frozenset()) == (0, 3), (
+        "of what it is made from too"
+    )
+
+
+def test_of_what_is_not_public_only_stewards_of_its_custodian_speak_and_not_one_for_both(office: Office) -> None:
+    terms = (RESTRICTED,)
+    said = office.said(terms)
+    ann, sam = office.enrol("Ann"), office.enrol("Sam", "steward", "Another Museum")
+    kim, lou = office.enrol("Kim", "steward", SURVEY), office.enrol("Lou", "steward", SURVEY)
+    granted = {"grants": (office.grant(kim),)}
+    assert office.wrong(office.record(terms, office.word(lou, said))) == ["a steward's grant to publish is needed, and there is none"]
+    for no in (ann, sam):
+        assert office.wrong(office.record(terms, office.word(no, said), **granted)) == ["1 approval needed, 0 valid"]
+        assert office.wrong(office.record(terms, office.word(lou, said), grants=(office.grant(no),)))
+    assert office.wrong(office.record(terms, office.word(kim, said), **granted)) == ["2 approvals needed, 1 valid"], "one key signed both"
+    assert office.wrong(office.record(terms, office.word(lou, said), **granted)) == []
+    assert office.wrong(office.record(terms, office.word(kim, said), office.word(lou, said), **granted)) == []
+    public = (entry(),)
+    word = office.word(ann, office.said(public))
+    assert office.wrong(office.record(public, word), before=terms) == ["1 approval needed, 0 valid"], "the stricter entry wants a steward"
+
+
+def test_a_key_revoked_later_counts_for_what_it_signed_before(office: Office) -> None:
+    terms, ann = (entry(),), office.enrol("Ann")
+    record = office.record(terms, office.word(ann, office.said(terms)))
+    heads = {"trees": {"generation": 1, "digest": "sha256:0"}}
+    office.keys.revoke(ann.keyid, "left", heads)
+    assert office.wrong(record) == []
+    office.enrol("Ben")
+    later = msgspec.structs.replace(record, generation=2, signed={**record.signed, "base_generation": 1})
+    later = msgspec.structs.replace(later, approvals=(office.word(ann, dict(later.signed)),))
+    assert missing(later, generation(2, terms_digest(terms)), set(), office.trust, ()) == ["1 approval needed, 0 valid"]
+
+
+def test_every_generation_after_the_recorded_floor_names_its_approvals(office: Office) -> None:
+    terms = (entry(approvals=0),)
+    raw = canonical.dumps(msgspec.to_builtins(office.record(terms)))
+    bare, named = generation(), generation(1, terms_digest(terms), ids.digest(raw))
+    problems: list[tuple[int, str]] = []
+
+    def wrong(number: int, what: str, code: int) -> None:
+        problems.append((number, what))
+
+    assert unrecorded({1: bare}, "trees", office.trust, wrong) == [] and len(problems) == 1, "a new root records from the start"
+    old = msgspec.structs.replace(office.trust.document, floor={"trees": 1})
+    trust = Trust(1, NOW, "", {}, office.trust.keys, old)
+    assert unrecorded({1: bare}, "trees", trust, wrong) == [1] and len(problems) == 1
+    assert unrecorded({1: bare, 2: generation(2)}, "trees", trust, wrong) == [1] and problems.pop()[0] == 2
+    unset = Trust(1, NOW, "", {}, office.trust.keys, msgspec.structs.replace(old, floor=msgspec.UNSET))
+    assert unrecorded({1: bare, 2: named, 3: generation(3)}, "trees", unset, wrong) == [1] and problems.pop()[0] == 3
+    problems.clear()
+    check_recorded({1: named}, {1: raw}, {}, office.trust, wrong)
+    assert problems == []
+    check_recorded({1: named}, {}, {}, office.trust, wrong)
+    check_recorded({1: named}, {1: raw + b" "}, {}, office.trust, wrong)
+    assert len(problems) == 2
+
+
+def test_a_later_root_cannot_move_the_floor(office: Office) -> None:
+    files = {int(p.stem): p.read_bytes() for p in (office.folder / "keys" / "root").iterdir()}
+    moved = msgspec.structs.replace(office.trust.document, version=2, floor={"trees": 7})
+    signers = list(office.keys._at_hand().values())
+    plain = msgspec.to_builtins(moved)
+    raw = _envelope(statement("root", "kfm://root", "0" * 64, plain), signers)
+    with pytest.raises(IntegrityError, match="moves the generation"):
+        load_root({**files, 2: raw})
+    assert channel_heads(office.folder / "data") == {}
