@@ -5,6 +5,7 @@ import contextlib
 import datetime as dt
 import hashlib
 import os
+import platform
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from kfm.trust import (
     RETIRED,
     ROLES,
     STATEMENT_TYPE,
+    Enrolled,
     Envelope,
     Head,
     Revocation,
@@ -45,8 +47,8 @@ from kfm.trust import (
 )  # fmt: skip
 
 __all__ = [
-    "PAYLOAD_TYPE", "Envelope", "KeyFolder", "PersonKey", "Verifier", "channel_heads", "check_attestation", "check_witnesses",
-    "ed25519_verify", "new_private", "pae", "provenance", "slug", "statement", "unwrap", "witness_statement",
+    "PAYLOAD_TYPE", "Envelope", "KeyFolder", "PersonKey", "Verifier", "account", "channel_heads", "check_attestation", "check_witnesses",
+    "ed25519_verify", "fingerprint_of", "new_private", "pae", "provenance", "slug", "statement", "unwrap", "witness_statement",
 ]  # fmt: skip
 
 SLSA, BUILD_TYPE, WITNESS = "https://slsa.dev/provenance/v1", "kfm://build/version/v1", "kfm://predicate/witness/v1"
@@ -84,24 +86,24 @@ def _envelope(document: Mapping[str, Any], signers: Sequence[PersonKey]) -> byte
 
 
 def new_private(path: Path, name: str) -> PersonKey:
-    """Make a key and keep its private half at `path` (PKCS8, 0600)."""
+    """Make a key and keep its private half at `path` (PKCS8, 0600), the public half beside it as `.pub`."""
     from cryptography.hazmat.primitives import serialization as ser
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     key = Ed25519PrivateKey.generate()
     public = key.public_key().public_bytes(ser.Encoding.Raw, ser.PublicFormat.Raw)
     path = path.with_name(path.name.replace("<keyid>", keyid_of(public)))
-    if path.suffix == ".key" and path.stem == keyid_of(public):  # the public half first: a key without it is taken for damaged
-        create_durably(path.with_suffix(".pub"), base64.b64encode(public) + b"\n")
+    create_durably(path.with_suffix(".pub"), base64.b64encode(public) + b"\n")  # first: a key without it is taken for damaged
     create_durably(path, key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.PKCS8, ser.NoEncryption()), 0o600)
     return PersonKey(keyid_of(public), name, public, key)
 
 
 def _private(path: Path) -> PersonKey:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key, load_ssh_private_key
 
     try:
-        key: Any = load_pem_private_key(path.read_bytes(), None)
+        raw = path.read_bytes()
+        key: Any = load_ssh_private_key(raw, None) if raw.startswith(b"-----BEGIN OPENSSH") else load_pem_private_key(raw, None)
         public = key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
     except (ValueError, TypeError, AttributeError) as error:
         raise _damaged_key() from error
@@ -114,6 +116,22 @@ def _damaged_key() -> IntegrityError:
         expected="keys/<id>.key to be the private half of keys/<id>.pub",
         remedy="Restore both with `kfm keys restore FILE`. Nothing was signed and nothing official changed.",
     )
+
+
+def account(scope: str, uid: int | None = None) -> str:
+    """What stands for an account of this machine, by default the one of this process: equal ones are one account, and no name is told."""
+    try:
+        machine = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        machine = ""
+    said = [scope, machine or platform.node(), os.getuid() if uid is None else uid]
+    return hashlib.sha256(canonical.dumps(said)).hexdigest()[:32]
+
+
+def fingerprint_of(public: bytes) -> str:
+    """A public key's fingerprint as OpenSSH spells it: `ssh-keygen -l` says the same of the same key."""
+    blob = b"".join(len(part).to_bytes(4, "big") + part for part in (b"ssh-ed25519", public))
+    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
 def slug(name: str) -> str:
@@ -212,6 +230,11 @@ class KeyFolder:
         """The id of the key this workspace signs with."""
         return self._load().keyid
 
+    def account_of(self, keyid: str) -> str:
+        """What stands for the account a builder's key belongs to here; "" when it lies elsewhere."""
+        trust, file = self.trust(), self._folder / f"{keyid}.key"
+        return account(trust.fingerprint, file.stat().st_uid) if trust is not None and file.is_file() else ""
+
     def check(self) -> None:
         """Raise when the signing key or the root is missing or damaged."""
         self._signing = None
@@ -224,12 +247,16 @@ class KeyFolder:
     def person(self, name_or_path: str | Path) -> PersonKey:
         """The key of a person the root knows: `keys/people/<name>.key`, or any `.key` file."""
         path, text = Path(name_or_path), str(name_or_path)
-        if not (path.suffix == ".key" and path.is_file()):
+        if not (path.is_file() and (path.suffix == ".key" or path.read_bytes().startswith(b"-----BEGIN"))):
             path = self._folder / "people" / f"{slug(text)}.key"
         if not path.is_file():
             raise Denied(f"The key of {text} is not here.", expected="a name from `kfm keys list`, or a .key file",
                          remedy=f"Name the file, or make a key with `kfm keys new --name {text!r}`.")  # fmt: skip
-        found, trust = _private(path), self.trust()
+        try:
+            found, trust = _private(path), self.trust()
+        except IntegrityError as error:
+            raise Denied(f"{path.name} cannot be signed with.", expected="an Ed25519 key without a passphrase",
+                         remedy="Name another file, or make a key with `kfm keys new`.") from error  # fmt: skip
         known = trust.keys.get(found.keyid) if trust is not None else None
         if known is None or known.revoked is not None:
             raise Denied(f"The key {found.keyid[:8]}… of {text} is {'not enrolled' if known is None else known.state}.",
@@ -347,7 +374,9 @@ class KeyFolder:
         if taken or not name.strip() or not roles or not set(roles) <= set(ROLES):
             raise UsageError(f"{name!r} cannot be enrolled as {', '.join(roles) or 'nothing'}.", expected="a new name, a new key and known roles",
                              remedy="`kfm keys list` shows who is there.")  # fmt: skip
-        key = _listed(public, name, roles)
+        by = tuple(sorted({p.keyid for p in self._at_hand().values()} & {k.keyid for k in self.require_trust().holders("root")}))
+        enrolled = Enrolled(by=by, at=rfc3339(self._now()), account=account(self.require_trust().fingerprint))
+        key = replace(_listed(public, name, roles), enrolled=enrolled)
         if known is not None:
             key = replace(known, roles=tuple(dict.fromkeys([*known.roles, *roles])))
         if custodians:

@@ -27,7 +27,7 @@ from kfm.model import ids
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.operate import derived_candidate
 from kfm.projection import shown_version
-from kfm.proposal import Judged, approvals_of, count, load, registry_digest, run_of
+from kfm.proposal import Judged, approvals_of, builder_of, count, load, one_account, registry_digest, run_of
 from kfm.records import derived_prov, version_listing, version_records
 from kfm.ref import Ref, resolve
 from kfm.release import candidate_of
@@ -51,6 +51,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     approvals: tuple[Judged, ...] = ()
     needed: int = 0
     exit_code: int = 0
+    one_account: tuple[str, ...] = ()  # who approved from the account that holds the builder's key
 
 
 def judge_ref(world: World, text: str) -> Judgement:
@@ -113,6 +114,7 @@ def _proposal(world: World, row: LedgerRow) -> Judgement:
         approvals=tuple(given),
         needed=waits,
         exit_code=code,
+        one_account=one_account(world, builder_of(world, row), [j for j in given if j.valid]),
     )
 
 
@@ -208,7 +210,17 @@ def _official(world: World, dataset_id: str, text: str) -> Judgement:
         state="COMMITTED",
         base_generation=ref.generation - 1,
         exit_code=max(checked.exit_code, 3 if denied else 0),
+        one_account=_agreed_here(world, head),
     )
+
+
+def _agreed_here(world: World, head: Generation) -> tuple[str, ...]:
+    """Who approved what is official from the account that built it."""
+    row: LedgerRow | None = world.store.read(lambda tx: tx.runs.maker_of(head.dataset_id, head.version_id))
+    try:
+        return one_account(world, builder_of(world, row), approvals_of(world, row)) if row is not None else ()
+    except (KfmError, OSError):
+        return ()  # what is damaged is said above
 
 
 def _code(where: str, what: str) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from kfm import canonical
 from kfm.approvals import custodian_of, in_time, loosened, may_speak, missing, terms_digest, terms_of, weigh
-from kfm.attest import statement
+from kfm.attest import account, statement
 from kfm.clock import rfc3339
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.gates.quality import CHANGE
@@ -40,6 +40,7 @@ __all__ = [
     "members",
     "needed",
     "number_of",
+    "one_account",
     "proposal_path",
     "record_approvals",
     "recorded_approvals",
@@ -89,6 +90,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     differs: dict[str, tuple[Any, Any]] = {}
     run_id: str = ""
     reason: str = ""
+    account: str = ""
 
 
 def proposal_path(dataset_id: str, run_id: str, name: str = "proposal.json") -> str:
@@ -167,6 +169,12 @@ def uncompared(world: World, row: LedgerRow, proposal: Mapping[str, Any]) -> boo
 def registry_digest(world: World, dataset_id: str) -> str:
     """The registry entry as it is now, and those of its inputs."""
     return ids.digest(canonical.dumps([spelled(e) for e in world.family(dataset_id)]))
+
+
+def one_account(world: World, builder: str, approvals: Iterable[Judged | Approval]) -> tuple[str, ...]:
+    """Who of those that approved did so from the account that holds the builder's key: two keys, and perhaps one person."""
+    own = world.keys.account_of(builder) if builder else ""
+    return tuple(dict.fromkeys(a.name for a in approvals if own and a.account == own))
 
 
 def builder_of(world: World, row: LedgerRow) -> str:
@@ -321,6 +329,7 @@ def _judge(world: World, raw: bytes, now_true: Mapping[str, Any], builder: str, 
     said = msgspec.to_builtins(approval)
     differs = {k: (said.get(k), v) for k, v in now_true.items() if said.get(k) != v}
     common: dict[str, Any] = {"name": key.name, "keyid": key.keyid, "run_id": approval.run_id, "reason": approval.reason}
+    common["account"] = approval.account or ""
     if key.keyid == builder or not builder:
         why = "The key that built the version may not approve it." if builder else "Who built the version cannot be told."
         return Judged(valid=False, why=why, **common)
@@ -347,7 +356,15 @@ def sign_off(world: World, row: LedgerRow, signer: Any, reason: str, verdict: st
             remedy="`kfm keys new --name NAME --role approver` makes one.",
         )
     expires = rfc3339(world.clock.now() + dt.timedelta(days=DAYS))
-    said = Approval(**members(world, row, proposal, digest), expires=expires, name=signer.name, reason=reason, verdict=verdict)
+    trust = world.keys.require_trust()
+    said = Approval(
+        **members(world, row, proposal, digest),
+        expires=expires,
+        name=signer.name,
+        reason=reason,
+        verdict=verdict,
+        account=account(trust.fingerprint),
+    )
     name = f"kfm://dataset/{row.dataset_id}@{row.version_id}"
     signed = signer.sign(statement("approval", name, str(row.version_digest), msgspec.to_builtins(said)))
     _, key = world.keys.verified_by(signed, "approver")  # a key that is not enrolled, or revoked, is refused here

@@ -274,7 +274,7 @@ def test_what_waits_for_people_goes_on_once_they_have_approved(here: Path, kfm: 
     change_entry(here, ID, {"approvals": 1})
     assert kfm("backfill", "start", "history", "--inline").code == 7
     assert kfm("keys", "new", "--name", "Ada").code == 0
-    assert kfm("approve", "1", "--reason", "read").code == 0
+    assert kfm("approve", "1", "--key", "Ada", "--reason", "read").code == 0
     kfm("promote", "1")
     assert kfm("backfill", "resume", "history", "--inline").code == 0
     assert told(here)["state"] == "done" and told(here)["generation"] == 1

@@ -95,9 +95,9 @@ def test_a_full_address_is_a_reference_everywhere(kfm: Kfm, tmp_path: Path) -> N
 
 def test_both_spellings_of_a_proposal_answer_in_json(kfm: Kfm, ws: Path, steward: str) -> None:
     first, second = propose(kfm, ws), propose(kfm, ws, GAUGES)
-    said = kfm("approve", f"proposal/{first}", "--json")
+    said = kfm("approve", f"proposal/{first}", "--key", steward, "--json")
     assert said.code == 0 and said.json["proposal"] == first and said.json["approvals"] == 1
-    said = kfm("reject", f"proposal/{second}", "--reason", "not yet", "--json")
+    said = kfm("reject", f"proposal/{second}", "--reason", "not yet", "--key", steward, "--json")
     assert said.code == 0 and said.json["proposal"] == second
     assert kfm("promote", f"proposal/{first}").code == 0
 
@@ -118,7 +118,7 @@ def test_both_spellings_of_a_proposal_answer_in_json(kfm: Kfm, ws: Path, steward
 def test_a_grant_names_a_person_a_purpose_and_a_day_to_come(kfm: Kfm, ws: Path, steward: str, to: str, purpose: str, expires: str) -> None:
     assert told(kfm("grant", QUAKES, "--to", to, "--purpose", purpose, "--expires", expires), 2)
     assert not (ws / "grants").exists()
-    assert kfm("grant", QUAKES, "--to", "A. Reader", "--purpose", "study", "--expires", "2999-01-01").code == 0
+    assert kfm("grant", QUAKES, "--to", "A. Reader", "--key", steward, "--purpose", "study", "--expires", "2999-01-01").code == 0
     assert kfm("grant", QUAKES, "--json").json["grants"][0]["state"] == "valid"
 
 

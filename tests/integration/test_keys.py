@@ -1,17 +1,27 @@
 """Keys and witnesses from the command line: what an operator, an approver and an archive do."""
 
 import base64
+import hashlib
 import json
+import os
+import pty
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from kfm.attest import KeyFolder, unwrap
+from kfm.cli import main
+from kfm.cli.approve import signer_of
+from kfm.errors import Denied, UsageError
 from kfm.sample_upstream import SampleUpstream
+from kfm.workspace import open_workspace
 from tests.conftest import Said, need_tool, tree
 
 Kfm = Callable[..., Said]
@@ -39,7 +49,7 @@ def signer(ws: Path, number: int) -> str:
 def test_a_new_key_is_enrolled_and_its_private_half_is_private(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
     made = kfm("keys", "new", "--name", "R. Stone", "--json").json
     file = ws / "keys/people/r-stone.key"
-    assert Path(made["private"]) == file and file.stat().st_mode & 0o777 == 0o600
+    assert Path(made["private"]) == file and file.stat().st_mode & 0o777 == 0o600 and file.with_suffix(".pub").exists()
     said = kfm("keys", "new", "--name", "State Archive", "--role", "witness", "--out", str(tmp_path / "a.key"))
     assert said.code == 0 and str(tmp_path / "a.key") in said.out and "back it up" in said.out
     assert "PRIVATE" not in said.out + said.err
@@ -51,6 +61,63 @@ def test_a_new_key_is_enrolled_and_its_private_half_is_private(kfm: Kfm, ws: Pat
     assert kfm("keys", "new", "--name", "R. Stone", "--out", str(tmp_path / "again.key")).code == 2, "the name is taken"
     assert kfm("keys", "new").code == 2
     assert tree(ws / "keys") == before and not (tmp_path / "again.key").exists()
+
+
+def test_a_key_made_where_there_is_no_workspace_is_enrolled_by_its_public_half(
+    kfm: Kfm, ws: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KFM_WORKSPACE", raising=False)
+    assert main(["keys", "new", "--name", "Ann", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["private"], made["public"]) == ("ann.key", "ann.pub") and (tmp_path / "ann.key").stat().st_mode & 0o777 == 0o600
+    assert main(["keys", "new", "--name", "Ann"]) == 2 and main(["keys", "list"]) == 2
+    said = kfm("keys", "enrol", "ann.pub", "--name", "Ann", "--json").json
+    assert (said["fingerprint"], said["keyid"]) == (made["fingerprint"], made["keyid"]), "what both compare"
+    (root,) = [k for k in listed(kfm).values() if "root" in k["roles"]]
+    assert (
+        said["enrolled"].startswith(f"by {root['name']} ({root['keyid'][:8]}…) at 20")
+        and listed(kfm)[said["keyid"]]["enrolled"] == said["enrolled"]
+    )
+    assert "by another channel" in kfm("keys", "enrol", "ann.pub", "--name", "Ann", "--role", "steward", "--for", "The Museum").out
+    assert listed(kfm)[said["keyid"]] | {"roles": ["approver", "steward"], "custodians": ["The Museum"]} == listed(kfm)[said["keyid"]]
+    assert kfm("keys", "enrol", "ann.pub", "--name", "Ann", "--role", "steward", "--for", "The Museum").code == 2, "nothing new"
+
+
+def test_an_ssh_key_is_enrolled_and_signs(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
+    private = Ed25519PrivateKey.generate()
+    (tmp_path / "id_ed25519").write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    public = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    (tmp_path / "id_ed25519.pub").write_bytes(public + b" ann@example.org\n")
+    made = kfm("keys", "enrol", str(tmp_path / "id_ed25519.pub"), "--name", "Ann", "--json").json
+    told = base64.b64encode(hashlib.sha256(base64.b64decode(public.split()[1])).digest()).decode().rstrip("=")
+    assert made["fingerprint"] == f"SHA256:{told}", "as ssh-keygen -l says it"
+    assert KeyFolder(ws / "keys").person(tmp_path / "id_ed25519").keyid == made["keyid"]
+    (tmp_path / "rsa.pub").write_bytes(b"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAQQC7 ann\n")
+    assert kfm("keys", "enrol", str(tmp_path / "rsa.pub"), "--name", "Ben").code == 2
+    locked = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    (tmp_path / "locked.key").write_bytes(locked)
+    with pytest.raises(Denied, match="without a passphrase"):
+        KeyFolder(ws / "keys").person(tmp_path / "locked.key")
+
+
+def test_the_only_key_signs_when_somebody_at_a_terminal_says_it_is_theirs(kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kfm("keys", "new", "--name", "R. Stone")
+    monkeypatch.delenv("KFM_KEY", raising=False)
+    world = SimpleNamespace(keys=KeyFolder(ws / "keys"))
+    for answer, signs in ((b"y\n", True), (b"\n", False), (b"\x04", False)):
+        ours, theirs = pty.openpty()
+        os.write(ours, answer)
+        with os.fdopen(os.dup(theirs)) as keyboard, os.fdopen(theirs, "w") as screen, monkeypatch.context() as terminal:
+            terminal.setattr("sys.stdin", keyboard)
+            terminal.setattr("sys.stderr", screen)
+            if signs:
+                assert signer_of(world, open_workspace(ws), None).name == "R. Stone"
+            else:
+                with pytest.raises(UsageError, match="Nothing was signed"):
+                    signer_of(world, open_workspace(ws), None)
+            assert b"Sign as R. Stone, SHA256:" in os.read(ours, 4096)
+        os.close(ours)
 
 
 def test_a_public_key_made_elsewhere_is_enrolled(kfm: Kfm, ws: Path, tmp_path: Path) -> None:

@@ -286,7 +286,7 @@ def test_a_promotion_that_waited_gets_its_receipt_when_it_is_done(here: Path, st
     stage("validate", "--run_id", "waits")
     assert stage("promote", "--run_id", "waits").code == 7
     assert cli(["-w", str(here), "keys", "new", "--name", "Ada"]) == 0
-    assert cli(["-w", str(here), "approve", "1", "--reason", "read"]) == 0
+    assert cli(["-w", str(here), "approve", "1", "--key", "Ada", "--reason", "read"]) == 0
     said = stage("promote", "--run_id", "waits")
     assert said.code == 0 and receipt(here, said)["state"] == "COMMITTED"
 

@@ -56,9 +56,16 @@ def test_approvals_are_evidence_and_a_looser_entry_needs_those_of_the_stricter_o
     def agree(waiting: Said) -> None:
         assert waiting.code == 7
         number = str(waiting.json["runs"][0]["proposal"])
-        assert kfm("approve", number, "--key", "R. Stone").code == 0 and kfm("promote", number).code == 0
+        assert kfm("approve", number, "--key", "R. Stone").code == 0
+        assert "R. Stone approved from the account that holds the builder's key" in kfm("gates", f"proposal/{number}").out
+        assert kfm("promote", number).code == 0
 
-    agree(run())
+    waiting = run()
+    for word in (("approve",), ("reject", "--reason", "no")):
+        said = kfm(word[0], str(waiting.json["runs"][0]["proposal"]), *word[1:])
+        assert said.code == 2 and "the only one here is that of R. Stone" in said.err, "nobody signs with a key that happens to lie there"
+    agree(waiting)
+    assert kfm("gates", QUAKES, "--json").json["one_account"] == ["R. Stone"]
     assert kfm("verify").code == 0 and problems(ws) == []
     ask_for(ws, 0)
     sample.control(QUAKES, revision=1)

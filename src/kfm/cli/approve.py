@@ -2,8 +2,10 @@
 if any of them changes, your approval does not count. When enough people approved, `kfm promote N` makes it official."""
 
 import os
+import sys
 from typing import Any
 
+from kfm.attest import fingerprint_of
 from kfm.cli.call import Parser, again, emit
 from kfm.errors import Denied, UsageError
 from kfm.proposal import approve, run_of
@@ -16,22 +18,32 @@ __all__ = ["configure", "main", "signer_of"]
 
 def configure(parser: Parser) -> None:
     parser.add_argument("number", metavar="N", help="the proposal")
-    parser.add_argument("--key", metavar="NAME|FILE", help="your key; default: KFM_KEY, or the only one in keys/people")
+    parser.add_argument("--key", metavar="NAME|FILE", help="your key; default: KFM_KEY; else you are asked, on a terminal")
     parser.add_argument("--digest", metavar="HEX", help="what you looked at: the version digest, 8 digits or more; another one is refused")
     parser.add_argument("--reason", default="", help="kept with the signature, public")
 
 
 def signer_of(world: Any, workspace: Workspace, named: str | None) -> Any:
-    """The key of the person at the keyboard."""
+    """The key of the person at the keyboard: one that was named, or the only one here once they say that it is theirs."""
     name = named or os.environ.get("KFM_KEY")
-    if name is None:
-        there = sorted((workspace.path / "keys" / "people").glob("*.key"))
-        if len(there) != 1:
-            raise UsageError(
-                "Whose key?", expected="--key NAME or a .key file", remedy="`kfm keys list` shows who may sign; `kfm keys new` makes a key."
-            )
-        name = str(there[0])
-    return world.keys.person(name)
+    if name is not None:
+        return world.keys.person(name)
+    there = sorted((workspace.path / "keys" / "people").glob("*.key"))
+    if len(there) != 1:
+        raise UsageError(
+            "Whose key?", expected="--key NAME or a .key file", remedy="`kfm keys list` shows who may sign; `kfm keys new` makes a key."
+        )
+    signer = world.keys.person(there[0])
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            f"Nobody said whose key signs; the only one here is that of {signer.name}.",
+            expected=f"--key {signer.name!r}, or KFM_KEY",
+            remedy="Name the key if it is yours; nobody signs for another.",
+        )
+    print(f"Sign as {signer.name}, {fingerprint_of(signer.public)}? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("Nothing was signed.", expected="y", remedy="Name your own key with --key.")
+    return signer
 
 
 def main(args: Any) -> int:

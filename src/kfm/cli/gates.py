@@ -70,6 +70,8 @@ def tell(found: Judgement, args: Any) -> None:
     print(f"\n{count}")
     for void in (j for j in found.approvals if not j.valid):
         print(f"  void: {void.name}: {void.why}")
+    for name in found.one_account:
+        print(f"  {name} approved from the account that holds the builder's key: two keys, one account")
     following = _next(found)
     if following:
         print(f"\nNext\n  {again(args, following)}")

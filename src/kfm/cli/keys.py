@@ -1,8 +1,9 @@
 """Who may sign: make, list, replace and take out of use the keys of a workspace.
 
-kfm keys new --name "R. Stone" [--role approver|witness|builder|root] [--out FILE]
+kfm keys new --name "R. Stone" [--role approver|witness|builder|root] [--out FILE]   outside a workspace: a key to be enrolled there
 kfm keys new --name NAME --role steward --for CUSTODIAN   may grant and approve what is not public and that custodian answers for
-kfm keys enrol FILE.pub --name NAME --role ROLE      the private half stays elsewhere; a key that is listed gets one role more
+kfm keys enrol FILE.pub --name NAME --role ROLE      the private half stays elsewhere; also an SSH key (ssh-ed25519). Compare the fingerprint
+                                                     with its owner by another channel. A key that is listed gets one role more
 kfm keys list | rotate | renew [--years N]
 kfm keys root export FILE                            the root key leaves the workspace; changes then need --root-key FILE
 kfm keys root adopt                                  go by a new root, made after the old one was lost
@@ -28,7 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kfm.attest import KeyFolder, channel_heads, new_private, slug
+from kfm.attest import KeyFolder, channel_heads, fingerprint_of, new_private, slug
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say
 from kfm.durable import create_durably
@@ -64,7 +65,12 @@ def configure(parser: Parser) -> None:
 
 
 def main(args: Any) -> int:
-    workspace = open_workspace(args.workspace)
+    try:
+        workspace = open_workspace(args.workspace)
+    except UsageError:
+        if args.action != "new" or args.workspace is not None:
+            raise
+        return _new_elsewhere(args)
     if args.file is not None and (args.action, args.what) != ("root", "export"):
         raise UsageError(f"{args.file} is one argument too many.", expected=f"kfm keys {args.action}", remedy="See `kfm keys --help`.")
     for file in args.root_key:
@@ -82,7 +88,9 @@ def main(args: Any) -> int:
         emit({"action": args.action, **done})
         return 0
     for name, text in done.items():
-        print(f"  {name:<9} {text if not isinstance(text, list) else ', '.join(text)}")
+        print(f"  {name:<11} {text if not isinstance(text, list) else ', '.join(text)}")
+    if "fingerprint" in done:
+        print(f"Compare the fingerprint with {done['name']} by another channel, in person or by telephone, before you rely on it.")
     if "private" in done:
         print("Nobody can make this key again: back it up, and let nobody else read it.")
     return 0
@@ -102,32 +110,87 @@ def _needed(value: Any, usage: str) -> Any:
 
 def _new(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
     name = _needed(args.name, "new --name NAME")
-    path = args.out or workspace.path / "keys" / "people" / f"{slug(name)}.key"
-    if path.exists():
-        raise UsageError(f"{path.name} exists already.", expected="a new file", remedy="Choose another name, or --out FILE.")
+    path = _free(args.out or workspace.path / "keys" / "people" / f"{slug(name)}.key")
     keys.check()  # before a key is made that could not be enrolled
     made = new_private(path, name)
     try:
         keys.enrol(made.public, name, [args.role], [args.custodian] if args.custodian else ())
     except (UsageError, Denied):
         path.unlink()
+        path.with_suffix(".pub").unlink()
         raise
-    return {"name": name, "role": args.role, "keyid": made.keyid, "private": str(path)}
+    return _enrolled(keys, made.keyid) | {"private": str(path)}
+
+
+def _free(path: Path) -> Path:
+    for file in (path, path.with_suffix(".pub")):
+        if file.exists():
+            raise UsageError(f"{file.name} exists already.", expected="a new file", remedy="Choose another name, or --out FILE.")
+    if path.suffix == ".pub":
+        raise UsageError(f"{path.name} is what the public half is called.", expected="a name such as ann.key", remedy="Choose another.")
+    return path
+
+
+def _new_elsewhere(args: Any) -> int:
+    """A key of somebody who has no workspace: its public half is enrolled by whoever holds the root key of one."""
+    name = _needed(args.name, "new --name NAME")
+    path = _free(args.out or Path(f"{slug(name)}.key"))
+    made = new_private(path, name)
+    found = {
+        "name": name, "keyid": made.keyid, "fingerprint": fingerprint_of(made.public), "private": str(path), "public": str(path.with_suffix(".pub")),
+    }  # fmt: skip
+    if args.json:
+        emit({"action": "new", **found})
+        return 0
+    for what, text in found.items():
+        print(f"  {what:<11} {text}")
+    role = f"--role {args.role}" + (f" --for {args.custodian!r}" if args.custodian else "")
+    print(f"Nobody can make this key again: back it up, and let nobody else read it.\n\nNext  send {path.with_suffix('.pub').name} and tell "
+          f"the fingerprint by another channel; there: kfm keys enrol {path.with_suffix('.pub').name} --name {name!r} {role}")  # fmt: skip
+    return 0
+
+
+def _enrolled(keys: KeyFolder, keyid: str) -> dict[str, Any]:
+    """What is told of a key that was let in."""
+    key = keys.require_trust().keys[keyid]
+    told = {"name": key.name, "role": ", ".join(key.roles), "keyid": keyid, "fingerprint": fingerprint_of(key.public)}
+    return told | ({"for": list(key.custodians)} if key.custodians else {}) | {"enrolled": _by_whom(keys, keyid)}
+
+
+def _by_whom(keys: KeyFolder, keyid: str) -> str:
+    """Who let a key in, and when."""
+    trust = keys.require_trust()
+    listed = next((k for k in trust.document.keys if k.keyid == keyid), None) if trust.document is not None else None
+    if listed is None or not listed.enrolled:
+        return ""
+    names = ", ".join(f"{trust.keys[k].name} ({k[:8]}…)" if k in trust.keys else k[:8] for k in listed.enrolled.by)
+    return f"by {names or 'nobody'} at {listed.enrolled.at}"
 
 
 def _enrol(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
-
     file, name = Path(_needed(args.what, "enrol FILE.pub --name NAME")), _needed(args.name, "enrol FILE.pub --name NAME")
     try:
-        raw = file.read_bytes()
-        pem: Any = load_pem_public_key(raw) if raw.startswith(b"-----BEGIN PUBLIC") else None
-        public = pem.public_bytes(Encoding.Raw, PublicFormat.Raw) if pem else base64.b64decode(raw.strip(), validate=True)
-    except (OSError, ValueError) as error:
+        public = _public(file.read_bytes())
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"{file.name} holds no public key.", expected="32 bytes in base64, or PEM", remedy="Give the .pub file."
+            f"{file.name} holds no Ed25519 public key.", expected="32 bytes in base64, PEM, or ssh-ed25519 …", remedy="Give the .pub file."
         ) from error
-    return {"name": name, "role": args.role, "keyid": keys.enrol(public, name, [args.role], [args.custodian] if args.custodian else ())}
+    return _enrolled(keys, keys.enrol(public, name, [args.role], [args.custodian] if args.custodian else ()))
+
+
+def _public(raw: bytes) -> bytes:
+    """The bytes of a public key, however it is written down."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key, load_ssh_public_key
+
+    if not raw.startswith((b"-----BEGIN PUBLIC", b"ssh-")):
+        return base64.b64decode(raw.strip(), validate=True)
+    try:
+        key: Any = load_ssh_public_key(raw.strip()) if raw.startswith(b"ssh-") else load_pem_public_key(raw)
+    except UnsupportedAlgorithm as error:
+        raise ValueError(str(error)) from error
+    found: bytes = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return found
 
 
 def _rotate(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
@@ -177,7 +240,12 @@ def _root(workspace: Workspace, keys: KeyFolder, args: Any) -> dict[str, Any]:
 def _list(keys: KeyFolder, args: Any) -> int:
     trust = keys.require_trust()
     late = trust.expired(dt.datetime.now(dt.UTC))
-    rows = [{"name": k.name, "roles": list(k.roles), "keyid": k.keyid, "state": k.state} for k in trust.keys.values()]
+    rows = [
+        {"name": k.name, "roles": list(k.roles), "keyid": k.keyid, "state": k.state, "fingerprint": fingerprint_of(k.public)}
+        | ({"custodians": list(k.custodians)} if k.custodians else {})
+        | {"enrolled": _by_whom(keys, k.keyid)}
+        for k in trust.keys.values()
+    ]
     if args.json:
         emit(
             {
@@ -192,6 +260,8 @@ def _list(keys: KeyFolder, args: Any) -> int:
         return 0
     for row in rows:
         print(f"  {row['name']:<24} {', '.join(row['roles']):<18} {row['keyid']}  {row['state']}")
+        more = [row["fingerprint"], *([f"enrolled {row['enrolled']}"] if row["enrolled"] else ())]
+        print("    " + "   ".join([*more, *(f"for {who}" for who in row.get("custodians", ()))]))
     print(f"root {trust.fingerprint}\nversion {trust.version}, {'expired' if late else 'good until'} {trust.expires:%Y-%m-%d}")
     print(f"digest {trust.digests[trust.version]}  a reader who names this one with --root accepts no older version")
     if late:

@@ -36,7 +36,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--proof", type=Path, metavar="FILE", help="set, allow: the mail or page that shows it was given")
     parser.add_argument("--records", metavar="COLUMN=VALUE", help="allow: the records that say this of themselves")
     parser.add_argument("--reason", default="", help="allow: why; signed, public")
-    parser.add_argument("--key", metavar="NAME|FILE", help="allow: your key; default: KFM_KEY, or the only one in keys/people")
+    parser.add_argument("--key", metavar="NAME|FILE", help="allow: your key; default: KFM_KEY; else you are asked, on a terminal")
 
 
 def main(args: Any) -> int:

@@ -16,7 +16,7 @@ __all__ = ["configure", "main"]
 
 def configure(parser: Parser) -> None:
     parser.add_argument("number", metavar="N", help="the proposal")
-    parser.add_argument("--key", metavar="NAME|FILE", help="your key; default: KFM_KEY, or the only one in keys/people")
+    parser.add_argument("--key", metavar="NAME|FILE", help="your key; default: KFM_KEY; else you are asked, on a terminal")
     parser.add_argument("--reason", default="", help="why; kept with the signature")
 
 
