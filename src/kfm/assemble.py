@@ -22,12 +22,13 @@ from kfm.model.change import change_told
 from kfm.model.ledger import Generation, LedgerRow, Token, is_older, stamps_of
 from kfm.model.staged import is_assembly
 from kfm.model.version import is_record
+from kfm.permits import shown_despite
 from kfm.policy.base import Decision
 from kfm.proposal import acceptable, load, needed, proposal_path, registry_digest, terms_before
 from kfm.quarantine import check_base
 from kfm.receipts import run_files
 from kfm.records import prov_record, version_records
-from kfm.release import Tables, measured, merge_tables, open_table, release_mark, says_newer, suppress_rules, tables_of
+from kfm.release import Tables, measured, merge_tables, new_columns, open_table, release_mark, says_newer, suppress_rules, tables_of
 from kfm.runlog import RunLog
 from kfm.wal import Page, Wal
 from kfm.world import Outcome, World, table_rows
@@ -202,25 +203,14 @@ def _leaks(work: "Update", tables: Tables, candidate: Mapping[str, Any], head: G
         }
         facts = {**candidate, **_facts_of(target, result, artifacts)}
         made = version_records(world, target.entry, facts, [])
-        shown = {name: content for name, content in made.items() if name != "attestation.json"}
-        if head.version_id is not None:
-            shown[f"the difference to generation {head.generation}"] = _difference(world, target, head.version_id, path)
-        return shown
+        return {name: content for name, content in made.items() if name != "attestation.json"}
 
     with world.data.scratch() as scratch:
         inputs = {s["source_id"]: (path, s["digest"]) for path, s in zip(_plain_files(work, scratch), captured.sources)}
         released = tables.artifacts[target.artifact]["digest"]
-        return look_for_leaks(world, target, inputs, rules, merge=merge, render=render, released=released)
-
-
-def _difference(world: World, target: Any, before: str, table: Path) -> bytes:
-    """What a reader who kept the last public version can tell apart."""
-    from kfm.diff.base import to_json
-    from kfm.diff.tables import diff_files
-
-    last = world.data.local(f"processed/{target.dataset_id}/{before}/{target.artifact}")
-    diff = diff_files({target.artifact: last} if last.is_file() else {}, {target.artifact: table}, (), limit=None)
-    return msgspec.json.encode(to_json(diff), order="sorted")
+        joined = {name: entry.release if (entry := world.registry(name)) else None for name in target.entry.source.datasets}
+        despite = shown_despite(world, target.dataset_id)
+        return look_for_leaks(world, target, inputs, rules, merge=merge, render=render, released=released, despite=despite, releases=joined)
 
 
 def _facts_of(target: Any, result: TransformResult, artifacts: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,7 +312,10 @@ def _judgement(work: "Update", wal: Wal, candidate: Mapping[str, Any], tables: T
         "steps": candidate["steps"],
         "profile": candidate["profile"],
         "rows": {p: a["rows"] for p, a in artifacts.items()},
-        "warnings": list(dict.fromkeys((*wal.payload("transform").get("warnings", ()), *tables.result.warnings))),
+        "warnings": list(
+            dict.fromkeys((*wal.payload("transform").get("warnings", ()), *tables.result.warnings, *new_columns(tables.added)))
+        ),
+        **({"added": list(tables.added)} if tables.added else {}),
     } | ({"change": candidate["change"]} if "change" in candidate else {})
 
 
@@ -461,7 +454,9 @@ def _told(work: "Update", row: LedgerRow, verdicts: list[dict[str, Any]], tables
     rows = {path: artifact["rows"] for path, artifact in tables.artifacts.items()}
     judged = work.wal.payload("assemble") if work.wal is not None else {}
     numbers: dict[str, Any] = {"proposal": proposal, "rows": table_rows(rows, row.partition), "change": change_told(judged)}
-    if not work.private:
+    if work.private:  # of what private records made somebody warn of, nothing is said aloud but this
+        numbers["warnings"] = new_columns(tables.added)
+    else:
         numbers["warnings"] = tuple(judged.get("warnings", ()))
         numbers |= {"rows_read": row.rows_read, "rows_written": row.rows_written, "quarantined": tables.books.quarantined}
     if row.state == "PROPOSED":

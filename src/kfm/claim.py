@@ -165,11 +165,14 @@ def denied_before(tx: Any, target: Target, input_hash: str, head: Generation) ->
     return next((r for r in reversed(fitting) if not _may_have_passed(r.reason)), None)
 
 
-_PASSING = ("root.", "attestation.", "policy.", "labels.grant", "proposal.", "receipts.", "catalog.", "integrity.", "approval.void")
+_PASSING = (
+    "root.", "attestation.", "policy.", "labels.grant", "labels.look", "leak.column", "proposal.", "receipts.", "catalog.", "integrity.",
+    "approval.void",
+)  # fmt: skip
 
 
 def _may_have_passed(reason: str) -> bool:
-    """Whether a denial had a cause outside spec and content: a key, a grant, an engine that did not answer, a lost file."""
+    """Whether a denial had a cause outside spec and content: a key, a grant or a word of a steward, an engine that did not answer, a lost file."""
     return any(code.strip().startswith(_PASSING) for code in reason.split(";"))
 
 

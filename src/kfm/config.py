@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
 from kfm import canonical
 from kfm.durable import replace_durably
 from kfm.errors import KfmError, UsageError
 from kfm.fetch.url import check_reference, expand_url, find_inline_secret, is_reference, names_a_secret
-from kfm.model.dataset import DatasetEntry, UpdaterConfig, WorkspaceConfig
+from kfm.model.dataset import DatasetEntry, Release, UpdaterConfig, WorkspaceConfig
 from kfm.model.ids import check_dataset_id
 from kfm.model.kinds import KINDS
 from kfm.model.limits import wrong_limits
@@ -371,15 +372,8 @@ def _check_governance(entry: DatasetEntry, name: str) -> None:
             remedy="Correct it.",
         )
     columns = {c.name for c in entry.schema}
-    if release is not None and release.aggregate is not None and set(release.aggregate.by) & set(release.withhold):
-        raise UsageError(
-            f"{name}: `release` groups by a column it withholds.", expected="public columns in aggregate.by", remedy="Correct it."
-        )
-    unknown = [c for c in release.withhold if columns and c not in columns] if release is not None else []
-    if unknown:
-        raise UsageError(
-            f"{name}: release.withhold names {unknown[0]}, which `schema` does not have.", expected="a column", remedy="Correct it."
-        )
+    if release is not None:
+        _check_release(release, columns, name)
     for label, text in (("freshness", entry.freshness), *(("revisit", r) for r in entry.revisit), ("retention", entry.retention or "1d")):
         try:
             seconds(text)
@@ -397,6 +391,27 @@ def _check_governance(entry: DatasetEntry, name: str) -> None:
         raise UsageError(
             f"{name}: time_zone {entry.time_zone!r} is not known.", expected="a name such as America/Chicago", remedy="Correct it."
         ) from error
+
+
+def _check_release(release: Release, columns: set[str], name: str) -> None:
+    """What is shown is named once, is not withheld, and covers what groups are made of."""
+    show = () if release.show is UNSET else release.show
+    groups = (*release.aggregate.by, *release.aggregate.collect) if release.aggregate is not None else ()
+    if both := [c for c in (*show, *groups) if c in release.withhold]:
+        raise UsageError(
+            f"{name}: `release` shows {both[0]} and withholds it.", expected="each column in one of them", remedy="Take it out of one."
+        )
+    if release.show is not UNSET and (missing := [c for c in groups if c not in show]):
+        raise UsageError(
+            f"{name}: `release.aggregate` names {missing[0]}, which `release.show` does not.",
+            expected="every column that groups are made of, or list, in `release.show`",
+            remedy=f"Add {missing[0]} to `show` if everybody may see it.",
+        )
+    for key, listed in (("show", show), ("withhold", release.withhold)):
+        if unknown := [c for c in listed if columns and c not in columns]:
+            raise UsageError(
+                f"{name}: release.{key} names {unknown[0]}, which `schema` does not have.", expected="a column", remedy="Correct it."
+            )
 
 
 def check_source_url(url: str, name: str) -> None:

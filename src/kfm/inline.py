@@ -13,6 +13,7 @@ from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly
 from kfm.moments import check_clock
 from kfm.receipts import JOB_TYPE
+from kfm.release import check_shown
 from kfm.runfiles import pack_noops
 from kfm.update import Steps, update
 from kfm.world import Outcome, Target, World
@@ -79,6 +80,7 @@ def run_target(
         from kfm.erase import finish_erasure  # rare, and a NOOP starts faster without it
 
         finish_erasure(world, target.dataset_id, wait_s)
+    check_shown(world, target.entry)
     for zone in (world.data, world.root):
         zone.sweep()  # type: ignore[attr-defined]
     if world.store.read(lambda tx: tx.runs.damaged(target.dataset_id, limit=64)):

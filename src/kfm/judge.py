@@ -24,7 +24,7 @@ from kfm.model.version import ATTESTATION
 from kfm.permits import permitted
 from kfm.policy.base import Decision
 from kfm.records import describe, previous_versions, read_facts, version_facts
-from kfm.release import release_mark
+from kfm.release import release_marks
 from kfm.world import World
 
 __all__ = ["attested", "catalog_reasons", "described_candidate", "evidence_of", "judge", "official_candidate", "policy_question", "reason"]
@@ -58,6 +58,8 @@ def evidence_of(
     structural = None if catalog is None else tuple(r for r in catalog if not r.code.startswith(("catalog.dangling", "catalog.mismatch")))
     releases = [e.release for e in family if e.release is not None]
     resolutions = [r.h3_resolution for r in releases if r.h3_resolution is not None]
+    columns = [c["name"] for c in candidate["schema"]]
+    marks = release_marks(entry, columns) if entry is not None else [a.get("release") for a in candidate["artifacts"].values()]
     return Evidence(
         entry=entry,
         expected={p: a["digest"] for p, a in candidate["artifacts"].items()},
@@ -76,13 +78,13 @@ def evidence_of(
         older=tuple(candidate.get("older", ())),
         change=msgspec.convert(candidate["change"], Measured) if "change" in candidate else None,
         obligations=labels.obligations(family),
-        other_release=tuple(p for p, a in candidate["artifacts"].items() if entry is not None and a.get("release") != release_mark(entry)),
+        other_release=tuple(p for p, a in candidate["artifacts"].items() if a.get("release") not in marks),
         sealed=tuple(p for p, a in candidate["artifacts"].items() if a["from"].endswith(SEALED)),
         min_records=max((r.min_records for r in releases), default=1),
         min_area_km2=max((r.min_area_km2 for r in releases), default=0.0),
         discharged=_discharged(world, dataset_id, entry, candidate),
         unknown_labels=tuple(u for e in family for u in labels.unknown_labels(e)),
-        withheld=_withheld(family),
+        withheld=_withheld(family, columns),
         resolution=min(resolutions) if resolutions else None,
         private=world.is_private(dataset_id),
         leak=None if leak is None else tuple(msgspec.convert(r, Reason) for r in leak),
@@ -100,10 +102,17 @@ def evidence_of(
     )
 
 
-def _withheld(family: Sequence[DatasetEntry]) -> tuple[str, ...]:
-    """Columns that may not appear: those withheld, and those of inputs under the names a join gives them."""
-    found = {c for e in family if e.release is not None for c in e.release.withhold}
-    found |= {f"{e.dataset_id}_{c}" for e in family[1:] if e.release is not None for c in e.release.withhold}
+def _withheld(family: Sequence[DatasetEntry], columns: Sequence[str]) -> tuple[str, ...]:
+    """Columns that may not appear: those not shown, and those of inputs under the names a join gives them."""
+    found: set[str] = set()
+    for number, entry in enumerate(family):
+        if (release := entry.release) is None:
+            continue
+        private = {*release.withhold, *labels.unshown(release, entry.business_key)}
+        if number:  # an input: which of the other columns are its own, the leak check looks up in its table
+            found |= private | {f"{entry.dataset_id}_{c}" for c in private}
+        else:
+            found |= private | {*labels.unshown(release, (c for c in columns if c not in labels.made_columns(release)))}
     return tuple(sorted(found))
 
 

@@ -28,7 +28,7 @@ from kfm.model.ledger import Generation, LedgerRow
 from kfm.operate import derived_candidate
 from kfm.projection import shown_version
 from kfm.proposal import Judged, approvals_of, builder_of, count, load, one_account, registry_digest, run_of
-from kfm.records import derived_prov, version_listing, version_records
+from kfm.records import derived_prov, read_facts, version_listing, version_records
 from kfm.ref import Ref, resolve
 from kfm.release import candidate_of
 from kfm.verify import Verified, verify_dataset
@@ -147,7 +147,9 @@ def check_readable(world: World, ref: Ref) -> None:
     candidate = official_candidate(world, ref.dataset_id, head)
     found = {p: a["digest"] for p, a in candidate["artifacts"].items()}
     evidence = evidence_of(world, candidate, found=found, before=None, leak=[])
-    no = [r for gate in (registered, labels, licence) for r in gate(evidence).reasons if r.code != "registry.retired"]
+    # What was public before releases said what they show stays readable; nothing new is made under such a release.
+    passed = ("registry.retired", "labels.show", "labels.look")
+    no = [r for gate in (registered, labels, licence) for r in gate(evidence).reasons if r.code not in passed]
     if no:
         raise Denied(
             f"{ref.dataset_id}@{ref.version_id[:9]}… may not be handed out: {no[0].message}",
@@ -157,11 +159,16 @@ def check_readable(world: World, ref: Ref) -> None:
 
 
 def may_show(world: World, head: Generation, facts: dict[str, Any]) -> bool:
-    """Whether what a withdrawal leaves of `head` may be shown: its catalogs and its signature are made here, and again when it is."""
+    """Whether what a withdrawal leaves of `head` may be shown: its catalogs and its signature are made here, and again when it is.
+
+    What was looked through when it became official is not searched again, but a column that was not public then was never looked at.
+    """
     candidate, dataset_id = derived_candidate(world, facts), head.dataset_id
     entry, described = world.registry(dataset_id), described_candidate(world, candidate, head, None)
     if entry is None or described is None:
         return False
+    public = read_facts(world.data, dataset_id, head.version_id)["schema"] if head.version_id is not None else []
+    leak: list[dict[str, str]] | None = None if {c["name"] for c in facts["schema"]} - {c["name"] for c in public} else []
     found = {p: a["digest"] for p, a in facts["artifacts"].items()}
     records = version_records(world, entry, candidate, [])
     listed = found | {p: ids.digest(raw) for p, raw in records.items()}
@@ -169,10 +176,10 @@ def may_show(world: World, head: Generation, facts: dict[str, Any]) -> bool:
     prov = derived_prov(world, entry, head, candidate)
     catalog = catalog_reasons(world, described, prov_path(dataset_id, f"withdrawal_{head.generation + 1}"), prov, listed)
     evidence = evidence_of(
-        world, candidate, found=found, before=None, leak=[], catalog=catalog, attestation=signed, attestation_note=note,
+        world, candidate, found=found, before=None, leak=leak, catalog=catalog, attestation=signed, attestation_note=note,
         suppressed=head.suppressed.get(candidate["version_id"]),
     )  # fmt: skip
-    return not any(v.reasons for v in judge(world, evidence, candidate))
+    return not any(r.code != "labels.show" for v in judge(world, evidence, candidate) for r in v.reasons)
 
 
 def policy_input(world: World, dataset_id: str) -> dict[str, Any] | None:

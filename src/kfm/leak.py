@@ -1,8 +1,8 @@
-"""leak: non-interference. What is public must not change when only what is withheld changes."""
+"""leak: non-interference. What is public must not change when only what is withheld changes, and nothing withheld stands in it."""
 
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,27 +10,41 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kfm import canonical
-from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformResult
+from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, TransformJob, TransformResult
 from kfm.errors import KfmError
 from kfm.model import ids
-from kfm.model.dataset import Column, DatasetEntry
+from kfm.model.dataset import Column, DatasetEntry, Release
 from kfm.release import govern_job
 from kfm.update import transform_job
 from kfm.world import Target, World
-from kfm.zones.base import hash_file, note, room
+from kfm.zones.base import copied, hash_file, note, room
 
-__all__ = ["SEEDS", "compare", "look_for_leaks", "second_net"]
+__all__ = ["SEEDS", "Shown", "compare", "look_for_leaks", "search_job"]
 
 SEEDS = (1, 2, 3)
-Side = dict[str, bytes]  # name of a public file, or of what is said beside it -> its bytes
 Inputs = Mapping[str, tuple[Path, str]]  # source id -> (captured file, digest)
 Merge = Callable[[Path, TransformResult, Path], tuple[Path, TransformResult]]
 Render = Callable[[Path, TransformResult], Mapping[str, bytes]]
-_PLACES = {"lat", "latitude", "lon", "lng", "longitude"}
-_WORD = re.compile(r"[^\W_]+")
-_DECIMAL = re.compile(r"(?<![\d.])\d+\.\d{3,}")
-_HEX = re.compile(r"[0-9a-f]+")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]|$)")
+
+
+class Shown(NamedTuple):
+    """What is compared of a public file: its digest and, of a record of ours, those of its members."""
+
+    digest: str
+    members: Mapping[str, str] = {}
+
+    @classmethod
+    def of(cls, name: str, raw: bytes) -> "Shown":
+        """A record, or what is said beside it."""
+        try:
+            document = canonical.loads(raw) if name.endswith(".json") else None
+        except KfmError:
+            document = None
+        members = {k: ids.digest(canonical.dumps(v)) for k, v in document.items()} if isinstance(document, dict) else {}
+        return cls(ids.digest(raw), members)
+
+
+Side = Mapping[str, Shown]  # name of a public file, or of what is said beside it
 
 
 def look_for_leaks(
@@ -42,48 +56,51 @@ def look_for_leaks(
     merge: Merge,
     render: Render,
     released: str,
+    despite: Sequence[tuple[str, str]] = (),
+    releases: Mapping[str, Release | None] | None = None,
 ) -> list[dict[str, str]]:
     """Rebuild the public side from the capture and from its twins; every byte must be the same. Returns reasons, none when it is.
 
     Each build has a scratch folder of its own, and the original is gone before connector code runs on a twin: code that finds it could
-    make the twin come out like it.
+    make the twin come out like it. `despite`: (column, what) that a steward shows although it was found; `releases`: of joined inputs.
     """
     build = _Build(world, target, rules, render)
-    with world.data.scratch() as scratch:
-        made = build.precise(inputs, scratch)
-        table, whole = merge(made.table, made.result, scratch)
-        own = build.public(_Made(table, whole, made.said), scratch, target.entry)
-        if ids.digest(own[target.artifact]) != released:
-            unstable = f"{target.artifact} comes out differently each time."
-            return [_reason("leak.unstable", unstable, "A step is not repeatable: `kfm drill` names it.")]
-        # A difference holds what was official before; what is new in it stands in the table.
-        shown = {name: raw for name, raw in own.items() if not name.startswith("the difference ")}
-        found = second_net(table, target, shown)
-        if target.connector is not None:  # which may have renamed, or left out, what it was given
-            found += second_net(build.as_captured(inputs, scratch), target, shown)
-        entry = target.entry
-        if table != made.table:
-            # What was official before has no twins, and hidden keys of a twin would not find theirs in it: new rows are compared alone.
-            entry = _showing_all(entry)
-            own = build.public(made, room(scratch, "alone"), entry)
-        joined = made.table.read_bytes() if entry.source.kind == "join" else None
-
-    def differs(seed: int) -> list[dict[str, str]]:
+    with world.data.scratch() as kept:
         with world.data.scratch() as scratch:
-            try:
-                if joined is None:
-                    twin = build.precise(build.twin(inputs, scratch, seed), scratch)
-                else:
-                    twin = build.of_join(joined, made, scratch, seed)
-            except (CaptureRefused, ConnectorFailed):  # what it says may be about hidden values
-                remedy = "Let connector code go by the form of withheld values at most, never by what they say."
-                return [_reason("leak.differs", "The transform fails when only hidden values change.", remedy)]
-            return compare(own, build.public(twin, scratch, entry))
+            made = build.precise(inputs, scratch)
+            table, whole = merge(made.table, made.result, scratch)
+            own, files = build.public(_Made(table, whole, made.said), scratch, target.entry)
+            if own[target.artifact].digest != released:
+                unstable = f"{target.artifact} comes out differently each time."
+                return [_reason("leak.unstable", unstable, "A step is not repeatable: `kfm drill` names it.")]
+            tables = {"records": table} | {name: path for name, (path, _) in inputs.items() if releases}
+            if target.connector is not None:  # which may have renamed, or left out, what it was given
+                tables["captured"] = build.as_captured(inputs, scratch)
+            found = build.search(tables, files, scratch, despite, releases or {})
+            entry = target.entry
+            if table != made.table:
+                # What was official before has no twins, and hidden keys of a twin would not find theirs in it: new rows are compared alone.
+                entry = _showing_all(entry)
+                own, _ = build.public(made, room(scratch, "alone"), entry)
+            # No connector code sees a joined table, so the original may stay beside its twins.
+            joined = copied(made.table, kept / made.table.name) if entry.source.kind == "join" else None
 
-    seeds = SEEDS if entry.release is not None else ()
-    with ThreadPoolExecutor(min(len(SEEDS), os.cpu_count() or 1), "kfm-twin") as pool:  # each waits for children of its own
-        for reasons in pool.map(differs, seeds):
-            found += reasons
+        def differs(seed: int) -> list[dict[str, str]]:
+            with world.data.scratch() as scratch:
+                try:
+                    if joined is None:
+                        twin = build.precise(build.twin(inputs, made.result.schema, scratch, seed), scratch)
+                    else:
+                        twin = build.of_join(joined, made, scratch, seed)
+                except (CaptureRefused, ConnectorFailed):  # what it says may be about hidden values
+                    remedy = "Let connector code go by the form of withheld values at most, never by what they say."
+                    return [_reason("leak.differs", "The transform fails when only hidden values change.", remedy)]
+                return compare(own, build.public(twin, scratch, entry)[0])
+
+        seeds = SEEDS if entry.release is not None else ()
+        with ThreadPoolExecutor(min(len(SEEDS), os.cpu_count() or 1), "kfm-twin") as pool:  # each waits for children of its own
+            for reasons in pool.map(differs, seeds):
+                found += reasons
     unique = {(r["code"], r["message"]): r for r in found}
     return list(unique.values())
 
@@ -108,14 +125,31 @@ class _Build:
         result = self._world.transform(transform_job(self._target, given), out, _hearing(said))
         return _Made(out / result.artifact, result, said)
 
-    def public(self, made: _Made, scratch: Path, entry: DatasetEntry) -> Side:
-        """Every byte that would be shown."""
-        shown, said = room(scratch, "public"), list(made.said)
+    def public(self, made: _Made, scratch: Path, entry: DatasetEntry) -> tuple[Side, dict[str, Path]]:
+        """Every byte that would be shown: what is compared of it, and where it lies."""
+        shown, records, said = room(scratch, "public"), room(scratch, "records"), list(made.said)
         job = govern_job(entry, made.table, self._target.artifact, made.result.schema, self._rules, hash_file(made.table).digest)
         public = self._world.transform(job, shown, _hearing(said))
-        side: Side = {str(p.relative_to(shown)): p.read_bytes() for p in sorted(shown.rglob("*")) if p.is_file()}
+        files = {str(p.relative_to(shown)): p for p in sorted(shown.rglob("*")) if p.is_file()}
+        side = {name: Shown(hash_file(path).digest) for name, path in files.items()}
         log = canonical.dumps(_plain([said, made.result.warnings, public.warnings]))
-        return side | {**self._render(shown / public.artifact, public), "the log": log}
+        rendered = {**self._render(shown / public.artifact, public), "the log": log}
+        for number, (name, raw) in enumerate(rendered.items()):
+            side[name], files[name] = Shown.of(name, raw), note(records / str(number), raw)
+        return side, files
+
+    def search(
+        self,
+        tables: Mapping[str, Path],
+        files: Mapping[str, Path],
+        scratch: Path,
+        despite: Sequence[tuple[str, str]],
+        releases: Mapping[str, Release | None],
+    ) -> list[dict[str, str]]:
+        """What of the private tables stands in the public files."""
+        job = search_job(self._target, tables, files, despite, releases)
+        result = self._world.transform(job, room(scratch, "searched"), None) if self._target.entry.release is not None else None
+        return [_told(self._target.dataset_id, f) for f in result.found or ()] if result is not None and result.found else []
 
     def as_captured(self, inputs: Inputs, scratch: Path) -> Path:
         """The captured records as a table, without connector code."""
@@ -124,7 +158,7 @@ class _Build:
         out = room(scratch, "captured")
         return out / self._world.transform(msgspec.structs.replace(job, **plain), out, None).artifact
 
-    def twin(self, inputs: Inputs, scratch: Path, seed: int, schema: tuple[Column, ...] | None = None) -> Inputs:
+    def twin(self, inputs: Inputs, known: tuple[Column, ...], scratch: Path, seed: int, schema: tuple[Column, ...] | None = None) -> Inputs:
         """The files with every hidden place moved inside its cell and every hidden identifier another's, or nobody's."""
         target, folder = self._target, room(scratch, "twin")
         job = msgspec.structs.replace(
@@ -134,18 +168,61 @@ class _Build:
             location=target.entry.location,
             release=target.entry.release,
             schema=target.entry.schema if schema is None else schema,
+            known=known,
             suppress=self._rules,
             seed=seed,
         )
         made = self._world.transform(job, folder, None)
         return {name: (folder / file, hash_file(folder / file).digest) for name, file in zip(inputs, made.files)}
 
-    def of_join(self, table: bytes, made: _Made, scratch: Path, seed: int) -> _Made:
+    def of_join(self, original: Path, made: _Made, scratch: Path, seed: int) -> _Made:
         """Keys that tie two inputs together are hidden in both, so the joined table is what has twins."""
-        original = note(room(scratch, "joined") / made.result.artifact, table)
         schema = tuple(c for c in made.result.schema if c.type in ("geometry", "json"))
-        found, _ = self.twin({"table": (original, "")}, scratch, seed, schema)["table"]
+        found, _ = self.twin({"table": (original, "")}, made.result.schema, scratch, seed, schema)["table"]
         return made._replace(table=found)
+
+
+def search_job(
+    target: Target,
+    tables: Mapping[str, Path],
+    files: Mapping[str, Path],
+    despite: Sequence[tuple[str, str]] = (),
+    releases: Mapping[str, Release | None] | None = None,
+) -> TransformJob:
+    """Look for what is private in `tables` in all of `files`."""
+    entry = target.entry
+    listed = [*tables.items(), *((f"shown/{name}", path) for name, path in files.items())]
+    registered = msgspec.json.encode(msgspec.structs.replace(entry, release=None)).decode()
+    return TransformJob(
+        kind="search",
+        dataset_id=entry.dataset_id,
+        format=entry.source.format,
+        inputs=tuple(InputFile(source_id=name, path=str(path.absolute()), digest="") for name, path in listed),
+        schema=entry.schema,
+        business_key=entry.business_key,
+        on=entry.source.join_on,
+        location=entry.location,
+        release=entry.release,
+        options=_plain({"registered": registered, "despite": [list(d) for d in despite], "releases": dict(releases or {})}),
+        artifact=target.artifact,
+    )
+
+
+def _told(dataset_id: str, found: Mapping[str, str]) -> dict[str, str]:
+    """A finding of the search as a reason. Only what stands in a column a steward may show all the same."""
+    file, column, what, how = (found[k] for k in ("file", "column", "what", "how"))
+    if not file:
+        message = f"The column {column} is not shown by {how}, which it comes from."
+        return _reason("leak.input", message, f"Take it out of `release.show`, or show it in data/registry/{how}.yml.")
+    where = f"{file}, column {column}," if column else file
+    if what in ("places", "values"):
+        message = f"{where} holds {f'exact places, as {how}' if what == 'places' else f'a value of the withheld column {how}'}."
+    else:
+        message = f"{where} looks like {what}."
+    if not column:
+        return _reason("leak.identifier", message, "Keep it out of everything public: what connector code logs, names and counts included.")
+    sign = f"kfm grant {dataset_id} --show {shlex.quote(column)} --despite {shlex.quote(what)} --reason … --key STEWARD"
+    return _reason("leak.column", message, f"Take {column} out of `release.show`; or a steward shows it all the same: `{sign}`.")
 
 
 def _hearing(said: list[Any]) -> Callable[[dict[str, Any]], None]:
@@ -162,184 +239,19 @@ def _showing_all(entry: DatasetEntry) -> DatasetEntry:
     return entry if release is None else msgspec.structs.replace(entry, release=msgspec.structs.replace(release, min_records=1))
 
 
-def compare(own: Mapping[str, bytes], twin: Mapping[str, bytes]) -> list[dict[str, str]]:
+def compare(own: Side, twin: Side) -> list[dict[str, str]]:
     """Each file in which the two differ, by name."""
     found = []
     for name in sorted({*own, *twin}):
         if name not in own or name not in twin:
             message = f"The file name {name} follows hidden values: it exists in one twin only."
             found.append(_reason("leak.name", message, "Name files by what is public."))
-        elif own[name] != twin[name]:
-            message = f"{name} changes when only hidden values change{_hint(name, own[name], twin[name])}."
-            found.append(
-                _reason(
-                    "leak.differs", message, "Withhold, generalise or sort what it follows in `release` or the connector, then run again."
-                )
-            )
+        elif own[name].digest != twin[name].digest:
+            one, two = own[name].members, twin[name].members
+            hint = f": {', '.join(k for k in sorted({*one, *two}) if one.get(k) != two.get(k))}" if one and two else ""
+            remedy = "Withhold, generalise or sort what it follows in `release` or the connector, then run again."
+            found.append(_reason("leak.differs", f"{name} changes when only hidden values change{hint}.", remedy))
     return found
-
-
-def _hint(name: str, a: bytes, b: bytes) -> str:
-    """Which member of a JSON record differs."""
-    if not name.endswith(".json"):
-        return ""
-    try:
-        one, two = canonical.loads(a), canonical.loads(b)
-    except KfmError:
-        return ""
-    return (
-        f": {', '.join(k for k in sorted({*one, *two}) if one.get(k) != two.get(k))}"
-        if isinstance(one, dict) and isinstance(two, dict)
-        else ""
-    )
-
-
-def second_net(table: Path, target: Target, side: Mapping[str, bytes]) -> list[dict[str, str]]:
-    """Hidden texts and exact coordinates of `table`, searched for in everything public once it is decoded."""
-    net, found = _Net(table, target), []
-    for name, raw in side.items():
-        column = net.caught(_decoded(name, raw), words=not name.endswith(".json"))
-        if column is not None:
-            message = f"{name} holds a value of the withheld column {column}."
-            found.append(_reason("leak.identifier", message, f"Keep {column} out of every public column."))
-    return found
-
-
-class _Net:
-    """What is hidden in a table, by how it can be told from chance: anywhere, as a word of its own, or as a number of its own."""
-
-    def __init__(self, table: Path, target: Target) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        rows = pq.read_table(table)
-        self._phrases: dict[str, str] = {}
-        self._words: dict[str, str] = {}
-        self._numbers: dict[float, str] = {}
-        self._registered = msgspec.json.encode(target.entry).decode()  # a person wrote it for everybody to read
-        common = [self._registered]
-        for name in rows.schema.names:
-            column = rows.column(name).drop_null().unique()
-            shapes = pa.types.is_binary(column.type)
-            values = _coordinates(column) if shapes else column.to_pylist()
-            if _is_hidden(name, target, place=shapes or name.lower() in _PLACES):
-                self._hide(name, values)
-            else:
-                common += [v if isinstance(v, str) else str(v) for v in values]
-        self._leave_out(common)
-
-    def _hide(self, column: str, values: Iterable[Any]) -> None:
-        for value in values:
-            number = _as_number(value)
-            if number is not None:
-                self._numbers[abs(number)] = column
-            text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
-            letters, digits = any(map(str.isalpha, text)), sum(map(str.isdecimal, text))
-            if len(text) < 4 or (not letters and digits < 6) or _DATE.match(text):
-                continue  # found everywhere by chance
-            alone = text.isalnum() and (len(text) < 6 or not (letters and digits) or _HEX.fullmatch(text) is not None)
-            (self._words if alone else self._phrases)[text] = column
-
-    def _leave_out(self, common: list[str]) -> None:
-        """What an open column has for a value too, and what the registry says, tells nothing."""
-        for text in common[1:]:
-            self._phrases.pop(text, None)
-        text = "\n".join(common)
-        for word in self._words.keys() & set(_WORD.findall(text)):
-            del self._words[word]
-        self._phrases = {t: c for t, c in self._phrases.items() if t not in self._registered}
-        self._open_numbers = _number_tokens(text)
-
-    def caught(self, text: str, *, words: bool) -> str | None:
-        """The column a hidden value in `text` comes from; plain words only with `words`, for a record of ours is full of them."""
-        for word in sorted(self._words.keys() & set(_WORD.findall(text))):
-            if words or not word.isalpha():
-                return self._words[word]
-        return self._phrase_in(text) or self._number_in(text)
-
-    def _phrase_in(self, text: str) -> str | None:
-        if not self._phrases:
-            return None
-        parts = {text[i : i + 4] for i in range(len(text) - 3)}  # most values are ruled out without another look at the text
-        for phrase, column in self._phrases.items():
-            if all(phrase[i : i + 4] in parts for i in range(len(phrase) - 3)) and phrase in text:
-                return column
-        return None
-
-    def _number_in(self, text: str) -> str | None:
-        """Numbers of three decimals and more, as they are or rounded."""
-        shown: dict[int, set[str]] = {}
-        for token in _number_tokens(text) - self._open_numbers:
-            shown.setdefault(_decimals(token), set()).add(token)
-        if not shown:
-            return None
-        for number, column in self._numbers.items():
-            exact = _decimals(repr(number))
-            if any(n <= exact and f"{number:.{n}f}" in tokens for n, tokens in shown.items()):
-                return column
-        return None
-
-
-def _is_hidden(column: str, target: Target, *, place: bool) -> bool:
-    entry, release = target.entry, target.entry.release
-    if release is None:
-        return False
-    told = (entry.location.latitude, entry.location.longitude) if entry.location is not None else ()
-    groups = release.aggregate
-    keys = entry.business_key if groups is not None else ()
-    in_no_group = groups is not None and column in keys and column not in (*groups.by, *groups.collect)
-    return column in release.withhold or in_no_group or (release.h3_resolution is not None and (place or column in told))
-
-
-def _coordinates(shapes: Any) -> list[float]:
-    import shapely
-
-    found: list[float] = shapely.get_coordinates(shapely.from_wkb(shapes.to_numpy(zero_copy_only=False))).ravel().tolist()
-    return found
-
-
-def _as_number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, str | float):
-        return None
-    try:
-        return float(value) if not isinstance(value, str) or "." in value else None
-    except ValueError:
-        return None
-
-
-def _number_tokens(text: str) -> set[str]:
-    """Numbers with three decimals or more, without a sign, also without the zeros at their end."""
-    tokens = set(_DECIMAL.findall(text))
-    return tokens | {short for t in tokens if _decimals(short := t.rstrip("0")) >= 3}
-
-
-def _decimals(number: str) -> int:
-    return len(number.partition(".")[2]) if "e" not in number else 17
-
-
-def _decoded(name: str, raw: bytes) -> str:
-    """A public file as text: the cells of a table, the values of JSON, or what stands there."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if name.endswith(".parquet"):
-        shown = pq.read_table(pa.BufferReader(raw))
-        cells = (v for c in shown.columns if not pa.types.is_binary(c.type) for v in c.drop_null().unique().to_pylist())
-        return "\n".join((*shown.schema.names, *map(str, cells)))
-    try:
-        return "\n".join(_leaves(msgspec.json.decode(raw)))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return raw.decode("utf-8", "replace")
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        value = [v for pair in value.items() for v in pair]
-    if isinstance(value, list):
-        for inner in value:
-            yield from _leaves(inner)
-    elif value is not None and not isinstance(value, bool):
-        yield str(value)
 
 
 def _plain(value: Any) -> Any:

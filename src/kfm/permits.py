@@ -10,14 +10,15 @@ from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly
 from kfm.world import World
 
-__all__ = ["Permit", "permits_of", "permitted", "reconsider", "write_permit"]
+__all__ = ["Permit", "permits_of", "permitted", "reconsider", "shown_despite", "write_permit"]
 
 
 class Permit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The predicate of `permits/<dataset_id>/<n>.json`: about one licence, or about the records with one value in one column."""
+    """The predicate of `permits/<dataset_id>/<n>.json`: about one licence, the records with one value in one column, or a column that is
+    shown although it looks like, or holds, what is private (`value` says what)."""
 
     dataset_id: str
-    about: Literal["licence", "records"]
+    about: Literal["licence", "records", "column"]
     licence: str = ""
     column: str = ""
     value: str = ""
@@ -29,7 +30,7 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def token(self) -> str:
         """What it permits, as gates compare it."""
-        return f"licence\n{self.licence}" if self.about == "licence" else f"records\n{self.column}\n{self.value}"
+        return f"licence\n{self.licence}" if self.about == "licence" else f"{self.about}\n{self.column}\n{self.value}"
 
 
 def permits_of(world: World, dataset_id: str) -> list[tuple[Permit, str]]:
@@ -48,6 +49,13 @@ def permits_of(world: World, dataset_id: str) -> list[tuple[Permit, str]]:
 def permitted(world: World, dataset_id: str) -> tuple[str, ...]:
     """The tokens of the valid permits of a dataset."""
     return tuple(permit.token for permit, state in permits_of(world, dataset_id) if state == "valid")
+
+
+def shown_despite(world: World, dataset_id: str) -> tuple[tuple[str, str], ...]:
+    """(column, what was found) of every column that a steward shows all the same."""
+    return tuple(
+        (p.column, p.value) for p, state in permits_of(world, dataset_id) if state == "valid" and p.about == "column" and p.reason.strip()
+    )
 
 
 def write_permit(world: World, permit: Permit, signer: Any) -> str:

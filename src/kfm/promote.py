@@ -26,7 +26,7 @@ from kfm.projection import deliver, project
 from kfm.proposal import approvals_of, count, load, proposal_path, record_approvals, registry_digest, rejected_by, uncompared
 from kfm.raw import checksums
 from kfm.receipts import finish, run_folder, seal
-from kfm.release import candidate_path, precise_path
+from kfm.release import candidate_path, new_columns, precise_path
 from kfm.wal import Page, Wal
 from kfm.world import Outcome, World, table_rows
 
@@ -129,7 +129,7 @@ class _Promote:
             partition=row.partition,
             window=row.win,
             change=change_told(judged),
-            warnings=() if private else tuple(judged.get("warnings", ())),
+            warnings=new_columns(judged.get("added", ())) if private else tuple(judged.get("warnings", ())),
             **more,
         )
 

@@ -1,6 +1,6 @@
 """From a durable part to the tables of a candidate: merged with the base, released by rule, precise records kept apart."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,14 +10,14 @@ from msgspec import UNSET
 
 from kfm import canonical
 from kfm.commitments import SEALED
-from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
-from kfm.errors import Denied, IntegrityError, KfmError, StepFailed
+from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult, plain
+from kfm.errors import Denied, IntegrityError, KfmError, StepFailed, UsageError
 from kfm.model import ids
 from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry, change_limits
 from kfm.model.kinds import KINDS
-from kfm.model.labels import obligations, release_steps
-from kfm.model.ledger import is_older, stamps_of
+from kfm.model.labels import made_columns, obligations, release_steps, unshown
+from kfm.model.ledger import Generation, is_older, stamps_of
 from kfm.quarantine import check_added
 from kfm.records import read_facts
 from kfm.world import Target, World
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from kfm.wal import Wal
 
 __all__ = [
-    "Tables", "base_table", "candidate_of", "candidate_path", "govern_job", "measured", "merge_tables", "open_table", "precise_path", "records_of_version", "release",
-    "release_mark", "rule_path", "says_newer", "staged_tables", "store_table", "suppress_rules", "tables_of",
+    "Tables", "base_table", "candidate_of", "candidate_path", "check_shown", "govern_job", "measured", "merge_tables", "new_columns", "open_table", "precise_path", "records_of_version",
+    "release", "release_mark", "release_marks", "rule_path", "says_newer", "shown_last", "staged_tables", "store_table", "suppress_rules", "tables_of",
 ]  # fmt: skip
 
 Stored = dict[str, dict[str, Any]]  # artifact path -> {digest, size, rows, from}
@@ -47,6 +47,7 @@ class Tables:
     base: dict[str, Any] | None  # private datasets only: the records the part was merged with
     withdrawn: int = 0  # records that came and stay out
     absence: Measured | None = None  # what the absence of rows in the part did to those of the base; of public datasets only
+    added: tuple[str, ...] = ()  # columns that the records have since the base and nobody is shown
 
 
 def candidate_path(dataset_id: str, run_id: str) -> str:
@@ -130,6 +131,7 @@ def tables_of(work: "Update", wal: "Wal", result: TransformResult, base: str | N
     dataset_id, name, private, entry = target.dataset_id, target.artifact, work.private, target.entry
     own = {name: _own_part(work, wal, result)}
     kept, kept_precise = _kept(world, dataset_id, base)
+    last = kept_precise.get(name)
     books, rule, before, absence = result.books, _merge_rule(work, result, base), None, None
     with world.data.scratch() as scratch:
         if rule == "upsert" and name in kept:
@@ -141,12 +143,14 @@ def tables_of(work: "Update", wal: "Wal", result: TransformResult, base: str | N
         if rule == "replace":
             kept, kept_precise = {}, {}
         rules = suppress_rules(world, dataset_id, suppressed)
-        precise = {**kept_precise, **own} if private else {}
+        precise = {**kept_precise, name: {**own[name], "columns": [c.name for c in result.schema]}} if private else {}
+        added = _added(entry, last, result)
         kept = _as_released_now(work, {p: a for p, a in kept.items() if p != name}, kept_precise, rules, scratch)
         if entry.release is None and not rules:
             kept |= _companions(wal, release_mark(entry))
             shown = own[name] if not private else _plain(work, own[name], scratch)
-            return Tables({**kept, name: {**shown, "release": release_mark(entry)}}, precise, result, books, None, before, absence=absence)
+            made = {**kept, name: {**shown, "release": release_mark(entry)}}
+            return Tables(made, precise, result, books, None, before, absence=absence, added=added)
         if wal.payload("transform").get("companions"):
             raise Denied(
                 f"Records of {dataset_id} were withdrawn, and the files beside its table may still show them.",
@@ -155,7 +159,15 @@ def tables_of(work: "Update", wal: "Wal", result: TransformResult, base: str | N
             )
         shown, released = release(world, entry, own[name], name, result, rules, room(scratch, "own"), work)
     released = msgspec.structs.replace(released, warnings=(*result.warnings, *released.warnings))
-    return Tables({**kept, name: shown}, precise, released, books, released.books, before, _withdrawn(entry, own, {name: shown}), absence)
+    withdrawn = _withdrawn(entry, own, {name: shown})
+    return Tables({**kept, name: shown}, precise, released, books, released.books, before, withdrawn, absence, added)
+
+
+def _added(entry: DatasetEntry, before: Mapping[str, Any] | None, result: TransformResult) -> tuple[str, ...]:
+    """Columns that came since the base and stay on the restricted side, for no release names them."""
+    if entry.release is None or before is None or "columns" not in before:
+        return ()
+    return tuple(c for c in unshown(entry.release, (c.name for c in result.schema)) if c not in before["columns"])
 
 
 def measured(world: World, target: Target, tables: Tables, base: str | None) -> Measured | None:
@@ -233,6 +245,44 @@ def _companions(wal: "Wal", mark: str) -> Stored:
 def release_mark(entry: DatasetEntry) -> str:
     """What stands with a table for the rules it was released by."""
     return ids.digest(canonical.dumps([dict(s) for s in release_steps(entry.release)]))
+
+
+def release_marks(entry: DatasetEntry, columns: Iterable[str]) -> tuple[str, ...]:
+    """The marks that a table of these columns may bear: that of the rules of now, and of the same rules before they said what they show."""
+    release = entry.release
+    if release is None or release.show is UNSET or {*columns} - {*release.show, *made_columns(release)}:
+        return (release_mark(entry),)
+    before = msgspec.structs.replace(entry, release=msgspec.structs.replace(release, show=UNSET))
+    return release_mark(entry), release_mark(before)
+
+
+def shown_last(world: World, dataset_id: str) -> tuple[str, ...]:
+    """The columns of the last public version, without those a release makes itself; none when nothing was public yet."""
+    entry = world.registry(dataset_id)
+    head: Generation = world.store.read(lambda tx: world.channel(dataset_id).head(tx))
+    if entry is None or entry.release is None or head.version_id is None:
+        return ()
+    made = made_columns(entry.release)
+    return tuple(c["name"] for c in read_facts(world.data, dataset_id, head.version_id)["schema"] if c["name"] not in made)
+
+
+def check_shown(world: World, entry: DatasetEntry) -> None:
+    """Raise `UsageError` for a release that says what it withholds and not what it shows: whatever upstream adds would get out."""
+    if entry.release is None or entry.release.show is not UNSET:
+        return
+    last = shown_last(world, entry.dataset_id)
+    raise UsageError(
+        f"`release` of {entry.dataset_id} does not say which columns it shows.",
+        expected="`release.show`: only columns it names leave",
+        remedy=f"kfm upgrade writes the columns of the last public version; or write `show: [{', '.join(last)}]` under `release` in"
+        f" data/registry/{entry.dataset_id}.yml.",
+    )
+
+
+def new_columns(added: Sequence[str]) -> tuple[str, ...]:
+    """A warning that upstream has columns it did not have and nobody is shown; of many the first are named."""
+    named = ", ".join(added[:5]) + (f" and {len(added) - 5} more" if len(added) > 5 else "")
+    return (f"new columns are withheld until `release.show` names them: {plain(named)}",) if added else ()
 
 
 def _plain(work: "Update", own: Mapping[str, Any], scratch: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm.grants import Grant, write_grant
-from kfm.leak import compare
+from kfm.leak import Shown, compare
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from tests.conftest import Said, tree
@@ -22,7 +22,7 @@ from tests.integration.upstream import Upstream
 
 Kfm = Callable[..., Said]
 SITES = "ks_sites"
-RELEASE = "release: {h3_resolution: 5, withhold: [site_no, name, feature_id], min_records: 5}"
+RELEASE = "release: {h3_resolution: 5, show: [period], min_records: 5}"
 
 
 def sites(count: int = 500, seed: int = 1) -> list[dict[str, Any]]:
@@ -99,13 +99,69 @@ def test_sites_are_official_by_cell_only(kfm: Kfm, ws: Path, released: bytes) ->
     assert set(shown.schema.names) == {"h3_cell", "period", "geometry"}
     assert {h3.get_resolution(c) for c in shown.column("h3_cell").to_pylist()} == {5}
     manifest = json.loads((ws / "data" / "processed" / SITES / str(version_of(kfm)) / "version.json").read_text())
-    assert [s["step"] for s in manifest["steps"]] == ["withhold", "h3_generalise"]
+    assert [s["step"] for s in manifest["steps"]] == ["show", "h3_generalise"]
     prov = next((ws / "data" / "catalog" / "prov" / SITES).iterdir()).read_text()
     assert "h3_generalise" in prov and "commitment" in prov and "Generalised only" in prov
     assert "Generalised only" in (ws / "data" / "catalog" / "dcat" / f"{SITES}.json").read_text()
     receipt = json.loads(next((ws / "receipts").rglob("*.json")).read_text())
     assert {"id": "h3_generalise", "version": "1.0.0", "discharges": "generalise"} in receipt["provenance"]["transforms"]
     assert receipt["inputs"][0]["checksum"].startswith("hmac-sha256:")
+
+
+def added(features: list[dict[str, Any]], **columns: Callable[[float, float], Any]) -> list[dict[str, Any]]:
+    """The same sites with columns that upstream did not have before."""
+    found = []
+    for feature in features:
+        lon, lat = feature["geometry"]["coordinates"]
+        found.append({**feature, "properties": feature["properties"] | {n: of(lat, lon) for n, of in columns.items()}})
+    return found
+
+
+def test_a_column_that_upstream_adds_is_withheld_and_the_run_says_so(kfm: Kfm, ws: Path, up: Upstream, released: bytes) -> None:
+    before, up.headers = table(ws, version_of(kfm)), {}
+    new = added(sites()[:-1], wkt=lambda lat, lon: f"POINT ({lon} {lat})", lat_e6=lambda lat, lon: round(lat * 1e6))
+    up.files[f"/{SITES}.geojson"] = body(new)
+    said = kfm("run", SITES, "--json")
+    assert said.code == 0 and said.json["runs"][0]["warnings"] == ["new columns are withheld until `release.show` names them: wkt, lat_e6"]
+    assert table(ws, version_of(kfm)).schema.names == before.schema.names
+    report = next((ws / "data" / "work" / SITES / "runs" / said.json["runs"][0]["run_id"]).glob("validation_report.json*"))
+    assert report.suffix != ".json" or "new columns are withheld" in report.read_text()
+
+
+def test_a_release_that_only_withholds_is_asked_what_it_shows(kfm: Kfm, ws: Path, up: Upstream, released: bytes) -> None:
+    change(ws, "show: [period]", "withhold: [site_no, name, feature_id]")
+    before, up.headers = version_of(kfm), {}
+    up.files[f"/{SITES}.geojson"] = body(added(sites(), wkt=lambda lat, lon: f"POINT ({lon} {lat})"))
+    for said in (kfm("run", SITES), kfm("dataset", "check", SITES)):
+        assert said.code == 2 and "kfm upgrade" in said.out + said.err and "show: [period]" in said.out + said.err
+    assert version_of(kfm) == before and kfm("get", SITES, "-o", str(ws / "got")).code in (0, 3)
+    assert "labels.show" in kfm("gates", SITES, "--json").out
+    change(ws, "withhold: [site_no, name, feature_id]", "withhold: [site_no, name, feature_id], show: [period, name]")
+    assert kfm("dataset", "check", SITES).code == 2, "shown and withheld"
+    change(ws, "show: [period, name]", "show: [period]")
+    assert kfm("dataset", "check", SITES).code == 0 and kfm("run", SITES).code == 0
+    assert set(table(ws, version_of(kfm)).schema.names) == {"h3_cell", "period", "geometry"}
+
+
+def test_a_shown_column_that_holds_places_is_denied_until_a_steward_shows_it(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    features = sites()
+    spots = [f["geometry"]["coordinates"] for f in features[:30]]
+    for n, feature in enumerate(features):
+        feature["properties"]["note"] = f"camp by {spots[n % 30][1]:.4f} N {-spots[n % 30][0]:.4f} W"
+    up.files[f"/{SITES}.geojson"] = body(features)
+    register(ws, up, more=RELEASE.replace("period", "note"))
+    checked, said = kfm("dataset", "check", SITES), kfm("run", SITES, "--json")
+    assert checked.code == 0 and "note looks like free text" in checked.err
+    found = {r["code"]: r for r in said.json["runs"][0]["reasons"]}
+    assert said.code == 3 and {"leak.column", "labels.look"} <= set(found)
+    assert "column note, holds exact places" in found["leak.column"]["message"] and str(round(spots[0][1], 4)) not in said.out
+    kfm("keys", "new", "--name", "T. Elder", "--role", "approver")
+    show = ["grant", SITES, "--show", "note", "--key", "T. Elder", "--despite"]
+    assert kfm(*show, "places").code == 2, "a reason is needed"
+    assert kfm(*show, "free text", "--reason", "camps are known").code == 0 and kfm("run", SITES).code == 3, "that was not what was found"
+    assert kfm(*show, "places", "--reason", "camps are known").code == 0
+    assert kfm("run", SITES).code == 0 and "note" in table(ws, version_of(kfm)).schema.names
+    assert kfm("dataset", "check", SITES).err == ""
 
 
 def test_moving_every_site_inside_its_cell_changes_no_public_byte(kfm: Kfm, ws: Path, up: Upstream, released: bytes) -> None:
@@ -118,20 +174,20 @@ def test_moving_every_site_inside_its_cell_changes_no_public_byte(kfm: Kfm, ws: 
 
 
 PLANTED = {
-    "row order": ("rows = sorted(rows, key=lambda r: r['geometry']['coordinates'][0])\n    rows = [{**r, 'rank': n} for n, r in enumerate(rows)]", "ks_sites.parquet"),
-    "bbox": ("rows = [{**r, 'near': round(r['geometry']['coordinates'][0], 2)} for r in rows]", "ks_sites.parquet"),
-    "digest": ("import hashlib\n    rows = [{**r, 'mark': hashlib.sha256(str(r).encode()).hexdigest()} for r in rows]", "ks_sites.parquet"),
-    "log line": ("rows = list(rows)\n    ctx.log('seen', west=min(r['geometry']['coordinates'][0] for r in rows))", "the log"),
-    "print": ("rows = list(rows)\n    import sys; print(rows[0]['geometry'], file=sys.stderr)", "the log"),
-    "attribute": ("rows = [{**r, 'period': r['period'] + ' of ' + r['name']} for r in rows]", "ks_sites.parquet"),
+    "row order": ("rows = sorted(rows, key=lambda r: r['geometry']['coordinates'][0])\n    rows = [{**r, 'rank': n} for n, r in enumerate(rows)]", "ks_sites.parquet", "period, rank"),
+    "bbox": ("rows = [{**r, 'near': round(r['geometry']['coordinates'][0], 2)} for r in rows]", "ks_sites.parquet", "period, near"),
+    "digest": ("import hashlib\n    rows = [{**r, 'mark': hashlib.sha256(str(r).encode()).hexdigest()} for r in rows]", "ks_sites.parquet", "period, mark"),
+    "log line": ("rows = list(rows)\n    ctx.log('seen', west=min(r['geometry']['coordinates'][0] for r in rows))", "the log", "period"),
+    "print": ("rows = list(rows)\n    import sys; print(rows[0]['geometry'], file=sys.stderr)", "the log", "period"),
+    "attribute": ("rows = [{**r, 'period': r['period'] + ' of ' + r['name']} for r in rows]", "ks_sites.parquet", "period"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("leak", PLANTED)
 def test_a_planted_leak_is_caught_by_name(kfm: Kfm, ws: Path, up: Upstream, leak: str) -> None:
-    code, where = PLANTED[leak]
+    code, where, shown = PLANTED[leak]
     up.files[f"/{SITES}.geojson"] = body(sites(60))
-    register(ws, up, more=RELEASE.replace("min_records: 5", "min_records: 1"))
+    register(ws, up, more=RELEASE.replace("min_records: 5", "min_records: 1").replace("period", shown))
     connector = ws / "scripts" / "connectors" / SITES
     connector.mkdir(parents=True)
     (connector / "connector.py").write_text(f"def transform(ctx, rows):\n    {code}\n    yield from rows\n")
@@ -145,10 +201,11 @@ def test_a_planted_leak_is_caught_by_name(kfm: Kfm, ws: Path, up: Upstream, leak
 def test_a_file_name_a_bound_and_a_record_that_follow_hidden_values_are_named() -> None:
     own = {"a.parquet": b"1", "stac.json": b'{"bbox":[1,2]}', "tiles/12.pbf": b"x"}
     twin = {"a.parquet": b"1", "stac.json": b'{"bbox":[1,3]}', "tiles/13.pbf": b"x"}
-    found = {r["code"]: [x["message"] for x in compare(own, twin) if x["code"] == r["code"]] for r in compare(own, twin)}
+    sides = [{name: Shown.of(name, raw) for name, raw in side.items()} for side in (own, twin)]
+    found = {r["code"]: [x["message"] for x in compare(*sides) if x["code"] == r["code"]] for r in compare(*sides)}
     assert len(found["leak.name"]) == 2 and "tiles/12.pbf" in found["leak.name"][0]
     assert found["leak.differs"] == ["stac.json changes when only hidden values change: bbox."]
-    assert compare(own, own) == []
+    assert compare(sides[0], sides[0]) == []
 
 
 # ---- no oracle -------------------------------------------------------------------------------------------------------
@@ -280,10 +337,10 @@ def test_a_join_carries_what_its_inputs_owe(kfm: Kfm, ws: Path, up: Upstream) ->
     said = kfm("run", "both", "--json")
     found = [r["code"] for r in said.json["runs"][0]["reasons"]]
     assert said.code == 3 and found.count("labels.obligation") == 2 and "redaction.field" in found
-    join_entry(ws, "release: {h3_resolution: 6, aggregate: {by: [period]}, withhold: [site_no, name, feature_id]}")
+    join_entry(ws, "release: {h3_resolution: 6, aggregate: {by: [period]}, show: [period]}")
     said = kfm("run", "both", "--json")
     assert said.code == 3 and "labels.resolution" in [r["code"] for r in said.json["runs"][0]["reasons"]], "finer than an input allows"
-    join_entry(ws, "release: {h3_resolution: 5, aggregate: {by: [period]}, withhold: [site_no, name, feature_id]}")
+    join_entry(ws, "release: {h3_resolution: 5, aggregate: {by: [period]}, show: [period]}")
     assert kfm("run", "both").code == 0
     assert set(table(ws, version_of(kfm, "both"), "both").schema.names) == {"h3_cell", "period", "records", "geometry"}
     assert kfm("run", "both").code == 0 and kfm("verify").code == 0
@@ -486,7 +543,7 @@ def test_a_window_keeps_the_records_a_private_version_was_made_from(kfm: Kfm, ws
     (ws / "data" / "registry" / "pits.yml").write_text(
         "dataset_id: pits\ntitle: Pits\nlicence: CC0-1.0\nsensitivity: sensitive-location\npolicy_label: sensitive-location\n"
         f"source: {{url: '{up.url}/pits.csv', format: csv, time_column: seen}}\nbusiness_key: [site]\n"
-        "release: {h3_resolution: 5, withhold: [site, seen], aggregate: {by: [kind]}}\n"
+        "release: {h3_resolution: 5, show: [kind], aggregate: {by: [kind]}}\n"
     )
     assert kfm("run", "pits").code == 0
     before = table(ws, version_of(kfm, "pits"), "pits").to_pylist()

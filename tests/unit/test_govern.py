@@ -278,10 +278,21 @@ def test_two_zeros_are_one_group_and_one_value(tmp_path: Path) -> None:
     assert made.rows == [{"depth": 0.0, "records": "4 to 7", "also": "0"}]
 
 
+def test_a_release_shows_the_columns_it_names_and_no_other(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist(SITES, SCHEMA).append_column("wkt", pa.array([f"POINT ({s['lon']} {s['lat']})" for s in SITES]))
+    made = governed(tmp_path, table, release={"show": ("kind",), "h3_resolution": 5})
+    assert {n for row in made.rows for n in row} == {"h3_cell", "kind", "geometry"}
+    assert made.result.steps[0] == {"step": "show", "columns": ["kind"]}
+    assert governed(tmp_path, table, release={"show": (), "h3_resolution": 5}).result.schema[0].name == "h3_cell", "cells alone"
+
+
 @pytest.mark.parametrize(
     "rules",
     [
-        {"withhold": ("site_id", "owner")},  # upstream may have renamed it
+        {"show": ("kind", "owner")},  # upstream may have renamed it
+        {"show": ("kind",), "aggregate": Aggregate(by=("year",))},
+        {"show": ()},
+        {"withhold": ("site_id", "owner")},
         {"h3_resolution": 5, "aggregate": Aggregate(by=("lat",))},
         {"withhold": ("kind",), "aggregate": Aggregate(by=("kind",))},
         {"aggregate": Aggregate(by=("kind",), collect=("kind",))},

@@ -5,9 +5,11 @@ kfm dataset list | show ID | check [ID]
 kfm dataset schema ID [--write]                the columns and types of what is official; --write states them in the registry
 kfm dataset rename ID NEW | retire ID --reason "…"
 
+check --json = {"findings": [{dataset_id, happened, remedy}], "warnings": [{dataset_id, warning}] where there are any}
 schema --json = {"dataset_id", "stated": the registry names them, "version_id": null without a version, "schema": [{name, type, …}], "written"}.
 """
 
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -17,8 +19,9 @@ from kfm.cli.terminal import say
 from kfm.config import change_entry, check_source_url, entry_path, new_entry
 from kfm.durable import create_durably
 from kfm.errors import KfmError, UsageError
-from kfm.model.dataset import Column
+from kfm.model.dataset import Column, DatasetEntry
 from kfm.model.ids import check_dataset_id
+from kfm.model.looks import shown_looks
 from kfm.workspace import open_workspace
 
 __all__ = ["configure", "main"]
@@ -192,17 +195,37 @@ def _list(workspace: Any, args: Any) -> int:
     return 0
 
 
+def _check_release(workspace: Any, entry: DatasetEntry) -> list[str]:
+    """Raise `UsageError` for a release that does not say what it shows; returns what a steward must say more about."""
+    if entry.release is None:
+        return []
+    from kfm.permits import shown_despite
+    from kfm.release import check_shown
+    from kfm.wiring import open_world
+
+    with open_world(workspace) as world:
+        check_shown(world, entry)
+        open_looks = [pair for pair in shown_looks(entry.release) if pair not in shown_despite(world, entry.dataset_id)]
+    sign = f"kfm grant {entry.dataset_id} --show {{}} --despite {{}} --reason … --key STEWARD"
+    return [
+        f"The column {column} looks like {look}: it is shown once a steward says why, `{sign.format(quote(column), quote(look))}`."
+        for column, look in open_looks
+    ]
+
+
 def _check(workspace: Any, names: list[str], args: Any) -> int:
-    found = []
+    found, warned = [], list[dict[str, str]]()
     for name in names:
         try:
-            workspace.require(name)
+            warned += [{"dataset_id": name, "warning": said} for said in _check_release(workspace, workspace.require(name))]
         except KfmError as error:
             found.append({"dataset_id": name, "happened": error.happened, "remedy": error.remedy})
     if args.json:
-        emit({"findings": found})
+        emit({"findings": found} | ({"warnings": warned} if warned else {}))
     else:
         for f in found:
             print(f"  {f['dataset_id']}: {f['happened']} {f['remedy']}")
+        for w in warned:
+            say(f"  warning: {w['dataset_id']}: {w['warning']}")
         print(f"{len(names)} checked, {len(found)} wrong")
     return 2 if found else 0

@@ -1,20 +1,27 @@
 """Grant the use of a dataset, or list its grants. A grant names a person, a purpose, the steward who signs and the day it ends.
 
 `--purpose publish` lets a restricted dataset's released version become official; other purposes are for readers.
+`--show COLUMN --despite WHAT --reason …` signs that a column of `release.show` is public although it looks like a name, an address,
+coordinates or free text, or although places or values that are withheld were found in it. What WHAT is, the denial says.
 """
 
 import datetime as dt
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from kfm.cli.approve import signer_of
 from kfm.cli.call import Parser, emit
 from kfm.clock import rfc3339
 from kfm.errors import UsageError
 from kfm.grants import Grant, grants_of, write_grant
+from kfm.model.dataset import DatasetEntry
+from kfm.model.looks import LOOKS
+from kfm.permits import Permit, reconsider, write_permit
 from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace import Workspace, open_workspace
+from kfm.world import World
 
 __all__ = ["configure", "main"]
 
@@ -24,13 +31,18 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--to", metavar="NAME", help="the person; without it the grants are listed")
     parser.add_argument("--purpose", default="", help="what for; `publish` or words of your own")
     parser.add_argument("--expires", metavar="DATE", help="the day it ends")
+    parser.add_argument("--show", metavar="COLUMN", help="show a column although something was found in it")
+    parser.add_argument("--despite", choices=(*LOOKS, "places", "values"), help="with --show: what was found")
+    parser.add_argument("--reason", default="", help="with --show: why; signed, public")
     parser.add_argument("--key", metavar="NAME|FILE", help="the steward's key")
 
 
 def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
-    workspace.require(args.dataset)
+    entry = workspace.require(args.dataset)
     with open_world(workspace) as world:
+        if args.show is not None:
+            return _show(world, workspace, entry, args)
         if args.to is None:
             rows = [{**msgspec.to_builtins(g), "state": state} for g, state in grants_of(world, args.dataset)]
             if args.json:
@@ -51,6 +63,27 @@ def main(args: Any) -> int:
         emit({"status": "granted", "path": path, **msgspec.to_builtins(grant)})
     else:
         print(f"{grant.steward} grants {grant.person} the use of {args.dataset} for {grant.purpose} until {grant.expires[:10]}")
+    return 0
+
+
+def _show(world: World, workspace: Workspace, entry: DatasetEntry, args: Any) -> int:
+    """A steward's word that a column is shown, with the reason; what waited for it is judged again."""
+    listed = entry.release.show if entry.release is not None and entry.release.show is not UNSET else ()
+    if args.show not in listed or args.despite is None or not args.reason.strip():
+        raise UsageError(
+            f"{args.show} is not shown by this.",
+            expected=f"a column of `release.show` ({', '.join(listed) or 'it names none'}), --despite WHAT and --reason",
+            remedy="`kfm explain deny` and `kfm dataset check` print the whole command.",
+        )
+    signer = signer_of(world, workspace, args.key)
+    said = {"person": signer.name, "reason": args.reason.strip(), "made_at": rfc3339(world.clock.now())}
+    permit = Permit(dataset_id=args.dataset, about="column", column=args.show, value=args.despite, **said)
+    path = write_permit(world, permit, signer)
+    judged_again = reconsider(world, args.dataset)
+    if args.json:
+        emit({"status": "shown", "path": path, **msgspec.to_builtins(permit), "judged_again": judged_again})
+    else:
+        print(f"{signer.name} shows {args.show} of {args.dataset} although it has {args.despite}: {permit.reason}")
     return 0
 
 

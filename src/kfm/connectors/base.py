@@ -73,10 +73,10 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     # merge: inputs are the tables base and part; collect: a base or none, then many parts in their order; join: two or more tables, `on` columns they share; govern: one table, released
     # by rule; twin: captured files, changed where nothing public may depend on them; acquire: no inputs, asks for them; measure: base and candidate
-    # of each table in turn.
-    kind: Literal["transform", "merge", "collect", "join", "govern", "twin", "acquire", "discover", "catalogue", "recheck", "measure"] = (
-        "transform"
-    )
+    # of each table in turn; search: tables with everything in them, then public files.
+    kind: Literal[
+        "transform", "merge", "collect", "join", "govern", "twin", "acquire", "discover", "catalogue", "recheck", "measure", "search"
+    ] = "transform"
     dataset_id: str
     source_kind: str = "http_file"  # which module of `kinds` reads the inputs, or asks for them
     options: dict[str, Any] = {}  # of that kind, as registered
@@ -93,7 +93,8 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     encoding: str | None = None  # None: a UTF-8 byte order mark or plain UTF-8
     records: str | None = None  # JSON: dotted path to the array; "." = every top-level value is a record
     schema: tuple[Column, ...] = ()  # empty: inferred from the data
-    known: tuple[Column, ...] = ()  # columns of the official version: what is inferred keeps their types where the data allows it
+    # columns of the official version: what is inferred keeps their types where the data allows it; twin: of the records
+    known: tuple[Column, ...] = ()
     known_words: dict[str, int] = {}  # documents: how many words each has in the official version
     max_record_bytes: Annotated[int, msgspec.Meta(ge=1024)] = RECORD_BYTES
     business_key: tuple[str, ...] = ()
@@ -170,6 +171,7 @@ class TransformResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     steps: tuple[dict[str, Any], ...] = ()  # govern: what was done, in public words: {step, discharges, ...settings}
     change: Measured | UnsetType = UNSET  # measure: all of it; merge: what the absence of rows did
     unconfined: str | UnsetType = UNSET  # what the system lacked to hold the child; said by the parent alone
+    found: tuple[dict[str, str], ...] | UnsetType = UNSET  # search: {file, column, what, how} of whatever gives something away
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import shapely
+from msgspec import UNSET
 
 from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
 from kfm.connectors.merge import _TYPES, extend
 from kfm.connectors.values import ARROW
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Aggregate, Column, Location, Release
-from kfm.model.labels import release_steps
+from kfm.model.labels import release_steps, unshown
 
 __all__ = ["Where", "columns_of", "folded", "govern", "in_order", "representative", "touching", "write_table"]
 
@@ -330,9 +331,12 @@ def _float(text: str | None) -> float:
 
 
 def _released(release: Release, columns: tuple[Column, ...], rows: _Rows) -> "tuple[tuple[Column, ...], Iterator[pa.RecordBatch]]":
-    hidden = set(release.withhold)
-    if missing := sorted(hidden - {c.name for c in columns}):
+    there = {c.name for c in columns}
+    if missing := sorted({*release.withhold} - there):
         _refuse("release.column", f"The release withholds {', '.join(map(repr, missing))}, which the table does not have.")
+    if release.show is not UNSET and (missing := sorted({*release.show} - there)):
+        _refuse("release.column", f"The release shows {', '.join(map(repr, missing))}, which the table does not have.")
+    hidden = set(unshown(release, there))
     generalised = release.h3_resolution is not None
     if generalised:
         hidden |= rows.where.names

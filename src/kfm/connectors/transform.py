@@ -82,6 +82,10 @@ def perform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]]
         from kfm.connectors.measure import measure
 
         return measure(job, scratch)
+    if job.kind == "search":
+        from kfm.connectors.search import search
+
+        return search(job, scratch)
     if job.kind == "twin":
         from kfm.connectors.twin import twin
 

@@ -32,6 +32,7 @@ from kfm.connectors.tabular import _delimiter
 from kfm.connectors.text import text_blocks, utf8_blocks
 from kfm.connectors.values import cells_text, moment, type_cells, type_values, value_kinds
 from kfm.model.dataset import Release
+from kfm.model.labels import unshown
 
 __all__ = ["twin"]
 
@@ -123,7 +124,9 @@ class _Twin:
             shapes = [GEOMETRY]
         shown = (*groups.by, *groups.collect) if (groups := self._release.aggregate) else names
         keys = [n for n in self._job.business_key if n not in shown]  # groups do not show them either
-        hidden = [n for n in names if n in (*self._release.withhold, *keys)]
+        # Of what connector code leaves out or renames only a person can say what it is; the rest keeps its name, and is shown by it or not.
+        columns = {c.name for c in self._job.known} or set(names)
+        hidden = [n for n in names if n in (*self._release.withhold, *keys) or (n in columns and unshown(self._release, [n]))]
         if self._release.h3_resolution is not None:
             where = Where.of(names, [n for n in shapes if n in names], self._job.location)
             spots = _Spots(self._release.h3_resolution, self._rng, self._areas)

@@ -9,6 +9,7 @@ from kfm.gates.base import Evidence, Gate, Reason, Verdict
 from kfm.gates.quality import quality
 from kfm.model.labels import CARE_LABELS, OBLIGATIONS
 from kfm.model.licences import restrictions
+from kfm.model.looks import shown_looks
 
 __all__ = ["GATES", "is_spdx"]
 
@@ -185,8 +186,26 @@ def labels(e: Evidence) -> Verdict:
     for column in e.withheld:
         if any(c["name"] == column for c in e.schema):
             reasons.append(
-                _no("redaction.field", f"The column {column} is withheld and yet in the table.", f"Withhold it in `release` of {where}.")
+                _no(
+                    "redaction.field",
+                    f"The column {column} is withheld and yet in the table.",
+                    f"Correct `release.show` of {where}, then run.",
+                )
             )
+    release = entry.release if entry is not None else None
+    if e.private and (release.show is UNSET if release is not None else not set(obligations) - {"grant"}):
+        reasons.append(
+            _no(
+                "labels.show",
+                "The registry does not say which columns are shown.",
+                f"Name them in `release: {{show: […]}}` of {where}; kfm upgrade does it for releases that only withhold.",
+            )
+        )
+    for column, look in shown_looks(release):
+        if e.private and f"column\n{column}\n{look}" not in e.permits:
+            message = f"The column {column} looks like {look}, and no steward has said why it is shown."
+            sign = f"kfm grant {name} --show {quote(column)} --despite {quote(look)} --reason … --key STEWARD"
+            reasons.append(_no("labels.look", message, f"Take it out of `release.show` of {where}; or a steward shows it: `{sign}`."))
     finest = entry.release.h3_resolution if entry and entry.release else None
     if e.resolution is not None and finest is not None and finest > e.resolution:
         remedy = f"Set `release.h3_resolution: {e.resolution}` or coarser in {where}."
@@ -196,7 +215,6 @@ def labels(e: Evidence) -> Verdict:
         reasons.append(_no("labels.release", f"{path} was released by other rules than the registry has now.", remedy))
     if e.sealed:
         reasons.append(_no("labels.sealed", "The records are sealed: nothing was released.", f"State a `release` in {where}."))
-    release = entry.release if entry is not None else None
     if release is not None and any(n in obligations for n in ("aggregate", "generalise")):
         least = max(2, e.min_records)
         if release.min_records < least:

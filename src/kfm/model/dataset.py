@@ -182,7 +182,8 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How records that may not be shown become a version that may. Each part discharges one obligation."""
 
-    withhold: tuple[str, ...] = ()  # columns that never leave: exact places, names, identifiers
+    show: tuple[str, ...] | UnsetType = UNSET  # the columns that leave, groups' included; every other one, and what upstream adds, does not
+    withhold: tuple[str, ...] = ()  # columns that are private: their values are looked for in what is shown
     h3_resolution: Annotated[int, msgspec.Meta(ge=0, le=15)] | None = None  # discharges `generalise`
     aggregate: Aggregate | None = None  # discharges `aggregate`
     min_records: Annotated[int, msgspec.Meta(ge=1)] = 5  # k: a cell or group with fewer is not shown

@@ -3,9 +3,22 @@
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from msgspec import UNSET
+
 from kfm.model.dataset import DatasetEntry, Release
 
-__all__ = ["CARE_LABELS", "OBLIGATIONS", "Labelled", "discharged", "is_private", "obligations", "release_steps", "unknown_labels"]
+__all__ = [
+    "CARE_LABELS",
+    "OBLIGATIONS",
+    "Labelled",
+    "discharged",
+    "is_private",
+    "made_columns",
+    "obligations",
+    "release_steps",
+    "unknown_labels",
+    "unshown",
+]
 
 OBLIGATIONS: dict[str, tuple[str, ...]] = {  # sensitivity classes, and the policy labels of the same names
     "public": (),
@@ -57,7 +70,9 @@ def release_steps(release: Release | None) -> tuple[dict[str, Any], ...]:
     if release is None:
         return ()
     steps: list[dict[str, Any]] = []
-    if release.withhold:
+    if release.show is not UNSET:
+        steps.append({"step": "show", "columns": list(release.show)})
+    elif release.withhold:  # as releases were written before they said what they show
         steps.append({"step": "withhold", "columns": list(release.withhold)})
     k = {"min_records": release.min_records}
     if release.h3_resolution is not None:
@@ -66,6 +81,18 @@ def release_steps(release: Release | None) -> tuple[dict[str, Any], ...]:
     if (groups := release.aggregate) is not None:
         steps.append({"step": "aggregate", "discharges": "aggregate", "by": list(groups.by), "collect": list(groups.collect), **k})
     return tuple(steps)
+
+
+def made_columns(release: Release) -> tuple[str, ...]:
+    """The columns that a release makes itself: cell, outline and band. They hold nothing of a record."""
+    cells = ("h3_cell", "geometry") if release.h3_resolution is not None else ()
+    return (*cells, *(("records",) if release.aggregate is not None else ()))
+
+
+def unshown(release: Release, columns: Iterable[str]) -> tuple[str, ...]:
+    """Which columns of a table a release lets nobody see; how places are shown is another question."""
+    listed = tuple(columns)
+    return tuple(c for c in listed if c in release.withhold or (release.show is not UNSET and c not in release.show))
 
 
 def is_private(entries: Iterable[DatasetEntry]) -> bool:

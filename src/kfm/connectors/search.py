@@ -1,0 +1,366 @@
+"""Looks for what is private in what is to be public: positions in all their spellings, texts however they are written, numbers."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import shapely
+
+from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
+from kfm.connectors.govern import Where, columns_of, folded
+from kfm.connectors.spelling import Places, Token, number_tokens, spoken
+from kfm.model.dataset import Column, Release
+from kfm.model.labels import made_columns, unshown
+from kfm.model.looks import looks_of, looks_of_values
+
+__all__ = ["SHOWN", "search"]
+
+SHOWN = "shown/"  # begins the source id of a public file
+_ROWS = 16_384
+_SAMPLE = 1_000  # values a column is judged by
+_WORD = re.compile(r"[^\W_]+")
+_HEX = re.compile(r"[0-9a-f]+")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([t ]|$)")
+_KEY = 8  # by so many of its last letters a text is looked up
+_LEAST = 1e-9
+
+
+class _Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the parent knows beside the files."""
+
+    registered: str = ""  # a person wrote it for everybody to read
+    despite: tuple[tuple[str, str], ...] = ()  # (column, what): a steward shows it all the same
+    releases: dict[str, Release | None] = {}  # of the tables that were joined
+
+
+class _Finding(NamedTuple):
+    column: str
+    what: str  # places, values, or what a column looks like
+    how: str  # the spelling, or the private column
+
+
+def search(job: TransformJob, scratch: Path) -> TransformResult:
+    """`inputs` are the tables with everything in them, then the public files. `found` names each file and column that gives something away."""
+    rules = msgspec.convert(job.options, _Rules)
+    assert job.release is not None
+    hidden = _Hidden(job, job.release, rules)
+    found: list[dict[str, str]] = []
+    for source in job.inputs:
+        if source.source_id.startswith(SHOWN):
+            name = source.source_id.removeprefix(SHOWN)
+            look = _Look(hidden, rules, name)
+            findings = look.table(source, job.release) if name.endswith(".parquet") else look.text(Path(source.path).read_bytes())
+            found += [{"file": name, **f._asdict()} for f in dict.fromkeys(findings)]
+    found += [{"file": "", **f._asdict()} for f in hidden.joined]
+    nothing = "sha256:" + "0" * 64
+    return TransformResult(artifact=job.artifact, books=Books(), schema=(), content_id=nothing, profile={}, found=tuple(found))
+
+
+# -- what is private
+
+
+class _Hidden:
+    """Private values of all tables, by how they can be told from chance."""
+
+    def __init__(self, job: TransformJob, release: Release, rules: _Rules) -> None:
+        self._words: dict[str, str] = {}
+        self._phrases, self._joined_up = _Phrases(), _Phrases()
+        self._numbers: dict[float, str] = {}
+        self._registered = _plain(rules.registered)
+        self.joined: list[_Finding] = []  # columns of a join that one of its inputs does not show
+        self.decided: set[str] = set()  # values of columns that a steward shows all the same; records repeat some of them
+        lat, lng = [np.empty(0)], [np.empty(0)]
+        public = () if release.show is msgspec.UNSET else release.show
+        taken = set[str]()  # names in a join, which puts the id of its input before a name that is taken
+        for source in job.inputs:
+            if source.source_id.startswith(SHOWN):
+                continue
+            theirs = rules.releases.get(source.source_id)
+            with pq.ParquetFile(source.path) as file:
+                columns = columns_of(file.schema_arrow, job.schema)
+                names = {c.name: f"{source.source_id}_{c.name}" if c.name in taken and c.name not in job.on else c.name for c in columns}
+                if source.source_id in rules.releases:
+                    taken |= set(names.values())
+                if source.source_id in rules.releases and theirs is None:
+                    continue  # whatever it owes, it calls no column of its own private
+                table = _Table(job, theirs or release, file, columns)
+                if theirs is not None:
+                    self.joined += [_Finding(names[c], "values", source.source_id) for c in table.unshown if names[c] in public]
+                for y, x in table.positions():
+                    lat.append(y)
+                    lng.append(x)
+                for name, values in table.private():
+                    self._hide(name, values)
+        self.places = Places(np.concatenate(lat), np.concatenate(lng), release.h3_resolution)
+        self._sorted = np.array(sorted(self._numbers))
+
+    def _hide(self, column: str, values: Iterable[Any]) -> None:
+        whole = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
+        crowded = len(whole) > 100 and len(whole) > 0.1 * (max(whole) - min(whole) + 1)  # numbers in a row are met by chance
+        for value in values:
+            number = _decimal(value)
+            if number is not None:
+                self._numbers[number] = column
+            if isinstance(value, bool) or not isinstance(value, str | int) or (isinstance(value, int) and crowded):
+                continue
+            text = _plain(str(value))
+            letters, digits = any(map(str.isalpha, text)), sum(map(str.isdecimal, text))
+            if len(text) < 4 or (not letters and digits < 6) or _DATE.match(text) or text in self._registered:
+                continue  # found everywhere by chance, or said by the registry
+            if text.isalnum() and (len(text) < 6 or not (letters and digits) or _HEX.fullmatch(text)):
+                self._words[text] = column
+            else:
+                self._phrases.add(text, column)
+                tight = "".join(_WORD.findall(text))
+                if len(tight) >= _KEY and not _HEX.fullmatch(tight):
+                    self._joined_up.add(tight, column)
+
+    def near(self, numbers: Any) -> Any:
+        """Which numbers could be private values at all."""
+        whole = bool(self._words) & (numbers >= 100_000)
+        return whole | (numbers % 1 != 0) if len(self._sorted) else whole
+
+    def text_in(self, text: str, *, words: bool) -> str:
+        """The private column a value in `text` comes from; plain words only with `words`, for a record of ours is full of them."""
+        text = _plain(text)
+        parts = _WORD.findall(text)
+        for word in self._words.keys() & set(parts):
+            if words or not word.isalpha():
+                return self._words[word]
+        return self._phrases.first(text) or self._joined_up.first("".join(parts))
+
+    def number_in(self, token: Token) -> str:
+        """The private column that holds this number, as it is or rounded."""
+        if token.digits < 5 or token.unit > 0.1 or token.angle or not len(self._sorted):
+            return ""
+        slack = 1e-7 * token.value
+        at = int(np.searchsorted(self._sorted, token.value - token.unit / 2 - slack))
+        if at < len(self._sorted) and self._sorted[at] < token.value + token.unit / 2 + slack:
+            return self._numbers[float(self._sorted[at])]
+        return ""
+
+
+class _Phrases:
+    """Texts that are looked for inside longer ones."""
+
+    def __init__(self) -> None:
+        self._by_end: dict[int, dict[str, dict[str, str]]] = {}
+
+    def add(self, text: str, column: str) -> None:
+        length = min(len(text), _KEY)
+        self._by_end.setdefault(length, {}).setdefault(text[-length:], {})[text] = column
+
+    def first(self, text: str) -> str:
+        """The column of a phrase that stands in `text`, empty when none does."""
+        for length, ends in self._by_end.items():
+            for end in {text[i : i + length] for i in range(len(text) - length + 1)} & ends.keys():
+                for phrase, column in ends[end].items():
+                    if phrase in text:
+                        return column
+        return ""
+
+
+class _Table:
+    """A table with everything in it: which of its columns are private."""
+
+    def __init__(self, job: TransformJob, release: Release, file: "pq.ParquetFile", columns: tuple[Column, ...]) -> None:
+        self._release, self._file, self._columns = release, file, columns
+        self._names = [c.name for c in columns]
+        self._keys = job.business_key
+        told = job.location if job.location and {job.location.latitude, job.location.longitude} <= set(self._names) else None
+        self._where = Where.of(self._names, [c.name for c in columns if c.type == "geometry"], told)
+        groups = release.aggregate
+        listed = (*groups.by, *groups.collect) if groups is not None else self._names
+        self.unshown = [c for c in self._names if unshown(release, [c]) or (c in self._keys and c not in listed)]
+
+    def positions(self) -> "Iterator[tuple[Any, Any]]":
+        """Latitudes and longitudes that nobody may see: of points, of corners, of what stands for a shape."""
+        open_place = self._release.h3_resolution is None and any(n not in self.unshown for n in self._where.names)
+        if open_place or not self._where.known:
+            return
+        for batch in self._file.iter_batches(_ROWS, columns=sorted(self._where.names)):
+            yield self._where.points(batch)
+            for name in self._where.geometries:
+                corners = shapely.get_coordinates(shapely.from_wkb(batch.column(name).unique().to_numpy(zero_copy_only=False)))
+                yield corners[:, 1], corners[:, 0]
+
+    def private(self) -> Iterator[tuple[str, set[Any]]]:
+        """Columns whose values are looked for: withheld by name, keys, what looks private, what tells records apart."""
+        called = {*self._release.withhold, *(c for c in self._keys if c in self.unshown)}
+        for column in self._columns:
+            name = column.name
+            if name not in self.unshown or column.type in ("geometry", "timestamp", "date", "boolean") or name in self._where.names:
+                continue
+            sure = name in called or bool(looks_of(name))
+            if column.type in ("integer", "number") and not sure:
+                continue
+            values, rows = set[Any](), 0
+            for batch in self._file.iter_batches(_ROWS, columns=[name]):
+                held = batch.column(0).drop_null()
+                values |= set(held.unique().to_pylist())
+                rows += len(held)
+            if sure or 2 * len(values) > rows:
+                yield name, values
+
+
+def _plain(text: str) -> str:
+    return " ".join(folded(text).split())
+
+
+def _decimal(value: Any) -> float | None:
+    """A number with five significant digits or more, one of them behind the point."""
+    if isinstance(value, bool | int) or not isinstance(value, str | float):
+        return None
+    text = value.strip().lstrip("+-") if isinstance(value, str) else repr(abs(value))
+    tokens = number_tokens(text) if re.fullmatch(r"\d+\.\d+", text) else []
+    return tokens[0].value if tokens and tokens[0].digits >= 5 and tokens[0].unit < 1 else None
+
+
+# -- what is public
+
+
+class _Cell(NamedTuple):
+    """What one value gives away, and its numbers that could be half of a position."""
+
+    findings: tuple[tuple[str, str], ...]
+    tokens: tuple[Token, ...]
+
+
+class _Look:
+    """One public file."""
+
+    def __init__(self, hidden: _Hidden, rules: _Rules, name: str) -> None:
+        self._hidden, self._despite = hidden, set(rules.despite)
+        self._strict = name.endswith(".json")
+
+    # -- tables
+
+    def table(self, source: InputFile, release: Release) -> Iterator[_Finding]:
+        """The columns that give something away. What the release makes itself is left out."""
+        with pq.ParquetFile(source.path) as file:
+            made = made_columns(release)
+            names = [f.name for f in file.schema_arrow if f.name not in made and not pa.types.is_binary(f.type)]
+            yield from (f for n in names for f in self._named(n))
+            seen: dict[str, dict[str, None]] = {n: {} for n in names}
+            rows = set[tuple[Any, ...]]()
+            for batch in file.iter_batches(_ROWS, columns=names) if names else ():
+                found, halves = self._batch(batch, names, seen)
+                yield from found
+                yield from self._across(batch.num_rows, halves, rows)
+            for name, texts in seen.items():
+                yield from (_Finding(name, look, "") for look in looks_of_values(list(texts)) if self._asked(name, look))
+
+    def _named(self, column: str) -> Iterator[_Finding]:
+        of = self._hidden.text_in(column, words=False)
+        if of:
+            yield _Finding(column, "values", of)
+
+    def _batch(
+        self, batch: "pa.RecordBatch", names: list[str], seen: dict[str, dict[str, None]]
+    ) -> tuple[list[_Finding], dict[str, tuple[Any, dict[int, _Cell]]]]:
+        found, halves = list[_Finding](), dict[str, tuple[Any, dict[int, _Cell]]]()
+        for name in names:
+            encoded = batch.column(name).dictionary_encode()
+            cells = self._cells(encoded.dictionary)
+            for cell in cells.values():
+                found += [_Finding(name, what, how) for what, how in cell.findings if self._asked(name, what)]
+            tokens = {code: cell for code, cell in cells.items() if cell.tokens}
+            if any(column == name for column, _ in self._despite):
+                self._hidden.decided |= {_spelt(v) if isinstance(v, int | float) else str(v) for v in encoded.dictionary.to_pylist()}
+            if tokens and self._asked(name, "places"):
+                halves[name] = (encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), tokens)
+            if pa.types.is_string(encoded.dictionary.type) and len(seen[name]) < _SAMPLE:
+                seen[name] |= dict.fromkeys(encoded.dictionary.slice(0, _SAMPLE).to_pylist())
+        return found, halves
+
+    def _across(self, count: int, halves: dict[str, tuple[Any, dict[int, _Cell]]], rows: set[tuple[Any, ...]]) -> Iterator[_Finding]:
+        """Positions whose numbers stand in several columns of a row."""
+        if len(halves) < 2:
+            return
+        having = {name: np.isin(codes, list(cells)) for name, (codes, cells) in halves.items()}
+        for row in np.flatnonzero(sum(h.astype(int) for h in having.values()) > 1).tolist():
+            tokens = [(name, t) for name, (codes, cells) in halves.items() if having[name][row] for t in cells[int(codes[row])].tokens]
+            key = tuple(tokens)
+            if key in rows:
+                continue
+            rows.add(key)
+            pair = self._hidden.places.pair([t for _, t in tokens], together=False)
+            if pair is not None:
+                how, one, other = pair
+                yield from (_Finding(name, "places", how) for name in dict.fromkeys((tokens[one][0], tokens[other][0])))
+                return
+
+    def _cells(self, values: "pa.Array") -> dict[int, _Cell]:
+        """By number of the value; only those that say something."""
+        if pa.types.is_string(values.type):
+            return {n: cell for n, text in enumerate(values.to_pylist()) if (cell := self._text(text)) is not None}
+        if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+            return {}
+        numbers = np.abs(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+        with np.errstate(invalid="ignore"):
+            near = self._hidden.places.near(numbers) | (numbers >= 2.0**58) | self._hidden.near(numbers)
+        return {n: cell for n in np.flatnonzero(near).tolist() if (cell := self._text(_spelt(values[n].as_py()))) is not None}
+
+    def _asked(self, column: str, what: str) -> bool:
+        return (column, what) not in self._despite
+
+    # -- texts
+
+    def text(self, raw: bytes) -> Iterator[_Finding]:
+        """A record or a log: every list and object of it is looked at like a row."""
+        try:
+            document = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            document = raw.decode("utf-8", "replace").splitlines()
+        for group in _groups(document):
+            cells = [cell for leaf in group if leaf not in self._hidden.decided and (cell := self._text(leaf)) is not None]
+            yield from (_Finding("", what, how) for cell in cells for what, how in cell.findings)
+            pair = self._hidden.places.pair([t for cell in cells for t in cell.tokens], together=False)
+            if pair is not None:
+                yield _Finding("", "places", pair[0])
+
+    def _text(self, text: str) -> _Cell | None:
+        findings, halves = list[tuple[str, str]](), list[Token]()
+        places = self._hidden.places
+        for said in spoken(text):
+            if of := self._hidden.text_in(said, words=not self._strict):
+                findings.append(("values", of))
+            if coded := places.coded(said):
+                findings.append(("places", coded))
+            tokens = number_tokens(said, strict=self._strict) if any(map(str.isdigit, said)) else []
+            findings += [("values", of) for t in tokens if (of := self._hidden.number_in(t))]
+            findings += [("places", how) for t in tokens if (how := places.alone(t, degrees=self._strict))]
+            near = places.near(np.array([t.value for t in tokens])) if tokens else ()
+            close = [t for t, hit in zip(tokens, near) if hit]
+            if len(close) > 1 and (pair := places.pair(close, together=True)) is not None:
+                findings.append(("places", pair[0]))
+            halves += close
+        return _Cell(tuple(dict.fromkeys(findings)), tuple(halves)) if findings or halves else None
+
+
+def _spelt(value: Any) -> str:
+    """A number as it is written, without its sign and without an exponent for everyday sizes."""
+    if isinstance(value, int):
+        return str(abs(value))
+    text = repr(abs(value))
+    return f"{abs(value):.12f}".rstrip("0").rstrip(".") if "e" in text and _LEAST < abs(value) < 1e15 else text.removesuffix(".0")
+
+
+def _groups(value: Any) -> Iterator[list[str]]:
+    """The plain members of every list and object, as they stand together. Bounds are those of the outlines, which hold nothing of a record."""
+    if isinstance(value, Mapping):
+        yield [str(k) for k in value]
+    members = [v for k, v in value.items() if k != "bbox"] if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
+    plain = [
+        _spelt(m) if isinstance(m, int | float) else str(m) for m in members if isinstance(m, str | int | float) and not isinstance(m, bool)
+    ]
+    if plain:
+        yield plain
+    for member in members:
+        if isinstance(member, Mapping | list):
+            yield from _groups(member)

@@ -1,0 +1,416 @@
+"""Finds hidden positions in numbers and texts, however they are spelt: degrees, minutes, scaled, projected, as a code of a grid."""
+
+import base64
+import binascii
+import html
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import h3.api.basic_int as h3
+import numpy as np
+import shapely
+
+__all__ = ["Places", "Token", "number_tokens", "readings_of", "spoken"]
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2}(?![\d.]))?|(?<!\d)\.\d+")
+_COMMA = re.compile(r"(?<![\d.,])\d{1,3},\d{2,}(?![\d,.])")  # a decimal comma
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+_BETWEEN = re.compile(r"(?:[^\w,;/|()\[\]{}]|[_dDmM]|deg|min){1,5}")  # degrees and minutes
+_STRICT = re.compile(r"(?<![0-9A-Za-z.])(?:\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)(?![0-9A-Za-z])")
+_DIGEST = re.compile(r"(?<![0-9A-Za-z])(?=\d*[A-Fa-f])[0-9A-Fa-f]{16,}(?![0-9A-Za-z])")
+_TIME = re.compile(r"(?<!\d)\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?(?!\d)")
+_WORD = re.compile(r"[0-9A-Za-z]{5,}")
+_LONG = re.compile(r"[A-Za-z0-9+/_=-]{8,}")
+_PLUS = re.compile(r"(?<![0-9A-Za-z])([23456789CFGHJMPQRVWX]{4,8})(0{0,4})\+([23456789CFGHJMPQRVWX]{0,7})", re.IGNORECASE)
+_MGRS = re.compile(
+    r"(?<![0-9A-Za-z])(\d{1,2})\s?([C-HJ-NP-X])\s?([A-HJ-NP-Z])\s?([A-HJ-NP-V])\s?((?:\d\s?){4,10})(?![0-9A-Za-z])", re.IGNORECASE
+)
+_LOCATOR = re.compile(r"(?<![0-9A-Za-z])[A-R]{2}\d{2}[A-X]{2}(?:\d{2}(?:[A-X]{2})?)?(?![0-9A-Za-z])", re.IGNORECASE)
+_GEOHASH = "0123456789bcdefghjkmnpqrstuvwxyz"
+_CODE = "23456789CFGHJMPQRVWX"
+_BANDS = "CDEFGHJKLMNPQRSTUVWX"
+_DEPTH = 2  # so often is something decoded that was decoded
+
+
+class Token(NamedTuple):
+    """A number somebody wrote, without its sign: how large, what its last digit stands for, how many digits tell something."""
+
+    value: float
+    unit: float
+    digits: int
+    angle: bool = False  # degrees with minutes, read as degrees
+    marked: bool = False  # by a sign of degrees or a point of the compass
+
+
+class _Reading(NamedTuple):
+    """Every hidden position in one system of numbers, and when one of its numbers alone is telling."""
+
+    name: str
+    y: Floats
+    x: Floats
+    degree: float  # so many units are one degree
+    alone: int  # significant digits
+
+
+def spoken(text: str, depth: int = _DEPTH) -> Iterator[str]:
+    """A text, and what stands in it encoded: percent signs, entities, escapes, base64, hexadecimal, WKB."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text)
+        text = "".join(str(d) if (d := unicodedata.decimal(c, -1)) >= 0 else c for c in text if unicodedata.category(c) != "Cf")
+    yield text
+    if depth:
+        others = {unquote(text) if "%" in text else text, html.unescape(text) if "&" in text else text, _unescaped(text)} - {text}
+        for word in _LONG.findall(text) if len(text) < 1 << 20 else ():
+            others |= {found for found in (_decoded(word),) if found}
+        for other in sorted(others):
+            yield from spoken(other, depth - 1)
+
+
+def _unescaped(text: str) -> str:
+    if "\\u" not in text:
+        return text
+    try:
+        return str(json.loads(f'"{text}"' if '"' not in text else text))
+    except (ValueError, RecursionError):
+        return re.sub(r"\\u([0-9a-fA-F]{4})", lambda found: chr(int(found[1], 16)), text)
+
+
+def _decoded(word: str) -> str:
+    """What base64 or hexadecimal digits stand for, when that is text or a shape."""
+    raws = []
+    if len(word) % 2 == 0 and re.fullmatch(r"[0-9A-Fa-f]+", word):
+        raws.append(bytes.fromhex(word))
+    try:
+        raws.append(base64.b64decode(word.rstrip("=").translate(str.maketrans("-_", "+/")) + "=" * (-len(word.rstrip("=")) % 4)))
+    except (binascii.Error, ValueError):
+        pass
+    for raw in raws:
+        if raw[:1] in (b"\0", b"\1") and len(raw) >= 21:
+            try:
+                shape = shapely.from_wkb(raw)
+                return " ".join(f"{x!r} {y!r};" for x, y in shapely.get_coordinates(shape)[:10_000].tolist())
+            except shapely.errors.ShapelyError:
+                pass
+        try:
+            found = raw.decode()
+        except UnicodeDecodeError:
+            continue
+        if found.isprintable() and any(map(str.isdigit, found)):
+            return found
+    return ""
+
+
+def number_tokens(text: str, *, strict: bool = False) -> list[Token]:
+    """The numbers of a text, and what follows each other in it as degrees, minutes and seconds.
+
+    `strict`: letters beside a number make it a part of something else, a digest perhaps.
+    """
+    found, plain = list[Token](), list[tuple[Token, int, int]]()
+    text = _DIGEST.sub(" ", _TIME.sub(" ", text))
+    for match in (_STRICT if strict else _NUMBER).finditer(text):
+        token = _token(match[0])
+        if token is not None:
+            plain.append((token, match.start(), match.end()))
+    found += [token for token, _, _ in plain]
+    if "," in text:
+        found += [t for m in _COMMA.findall(text) if (t := _token(m.replace(",", "."))) is not None]
+        found += [t for m in _THOUSANDS.findall(text) if (t := _token(m.replace(",", ""))) is not None]
+    for at in range(len(plain) - 1):
+        found += _angles(text, plain[at : at + 3])
+    return found
+
+
+def _token(text: str) -> Token | None:
+    mantissa, _, power = text.lower().partition("e")
+    if len(mantissa) > 40:
+        return None
+    value, scale = float(text), int(power or 0)
+    decimals = len(mantissa.partition(".")[2])
+    digits = len(mantissa.replace(".", "").strip("0")) if "." in mantissa else len(mantissa.lstrip("0"))
+    return Token(value, 10.0 ** (scale - decimals), digits)
+
+
+def _angles(text: str, run: Sequence[tuple[Token, int, int]]) -> list[Token]:
+    """Degrees with minutes, and with seconds, where numbers stand close enough to be read so."""
+    (degrees, _, end), (minutes, start, stop) = run[0], run[1]
+    if degrees.unit < 1 or degrees.value > 180 or minutes.value >= 60 or not _BETWEEN.fullmatch(text, end, start):
+        return []
+    around = text[end:start] + text[stop : stop + 4] + text[max(0, run[0][1] - 2) : run[0][1]]
+    marked = any(c in "°º˚" or c.upper() in "NSEW" for c in around)
+    value, digits = degrees.value + minutes.value / 60, degrees.digits + max(minutes.digits, 2)
+    found = [Token(value, minutes.unit / 60, digits, True, marked)]
+    if len(run) > 2 and minutes.unit >= 1 and (seconds := run[2][0]).value < 60 and _BETWEEN.fullmatch(text, stop, run[2][1]):
+        found.append(Token(value + seconds.value / 3600, seconds.unit / 3600, digits + max(seconds.digits, 2), True, marked))
+    return found
+
+
+class Places:
+    """Hidden positions, and what of a text or a row of numbers is one of them."""
+
+    def __init__(self, lat: Floats, lng: Floats, resolution: int | None) -> None:
+        there = np.isfinite(lat) & np.isfinite(lng) & (np.abs(lat) <= 90) & (np.abs(lng) <= 180)
+        unique = np.unique(np.column_stack([lat[there], lng[there]]), axis=0)
+        self.lat, self.lng, self._resolution = unique[:, 0], unique[:, 1], -1 if resolution is None else resolution
+        side = math.sqrt(h3.average_hexagon_area(resolution, "km^2")) / 111 if resolution is not None else 0.2
+        self._coarsest = min(side / 2, 0.3)  # degrees; what says less is no more than the cell says
+        self._cells: dict[int, set[int]] = {}
+        self._codes: dict[tuple[str, int], set[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self.lat)
+
+    @cached_property
+    def readings(self) -> "list[_Sorted]":
+        """The positions as numbers, in every system that is looked for."""
+        return [_Sorted(reading) for reading in readings_of(self.lat, self.lng)] if len(self) else []
+
+    # -- numbers
+
+    def alone(self, token: Token, *, degrees: bool = False) -> str:
+        """How one number gives a latitude or longitude away; empty when it does not. `degrees`: sizes and counts stand beside it."""
+        for system in self.readings:
+            reading = system.reading
+            if degrees and reading.degree != 1:
+                continue
+            if token.digits < reading.alone or (token.angle and (reading.degree != 1 or not token.marked)):
+                continue
+            if reading.degree == 1 and token.unit > 0.001000001:
+                continue
+            if reading.degree > 1 and token.unit > 1:
+                continue
+            slack = token.value * (1e-7 if float(np.float32(token.value)) == token.value else 1e-12)  # it may have been a single
+            if any(axis.between(token.value - token.unit / 2 - slack, token.value + token.unit + slack) for axis in (system.y, system.x)):
+                return reading.name
+        return ""
+
+    def near(self, values: Floats) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+        """Which numbers could be a part of a position at all: the rest needs no second look."""
+        hit = np.zeros(len(values), np.bool_)
+        for system in self.readings:
+            slack = max(1.0, 0.3 * system.reading.degree) if system.reading.degree > 1 else 0.3
+            for axis in (system.y, system.x):
+                hit |= (values >= axis.low - slack) & (values <= axis.high + slack)
+        return hit
+
+    def pair(self, tokens: Sequence[Token], together: bool) -> tuple[str, int, int] | None:
+        """Two numbers that are the position of one record, and in which system; `together`: they stand in one text."""
+        coarsest = self._coarsest if together else min(self._coarsest, 0.05)
+        for system in self.readings:
+            reading = system.reading
+            spans = [(n, *_span(t, reading)) for n, t in enumerate(tokens) if not t.angle or reading.degree == 1]
+            ys, xs = (
+                [(n, hits) for n, low, high in spans if len(hits := axis.among(low, high))] if spans else []
+                for axis in (system.y, system.x)
+            )
+            if not ys or not xs:
+                continue
+            both = np.intersect1d(np.concatenate([h for _, h in ys]), np.concatenate([h for _, h in xs]))
+            for record in both.tolist():
+                here, there = ([n for n, hits in axis if (hits == record).any()] for axis in (ys, xs))
+                for n, m in ((n, m) for n in here for m in there if n != m):
+                    if _is_fine(tokens[n], tokens[m], reading, record, coarsest):
+                        return reading.name, n, m
+        return None
+
+    # -- codes
+
+    def coded(self, text: str) -> str:
+        """The grid a code of which in `text` names the place of a position more closely than its cell does."""
+        if not len(self):
+            return ""
+        for word in set(_WORD.findall(text)):
+            if self._is_cell(word):
+                return "H3"
+            if len(word) <= 12 and not word.isdecimal() and _is_geohash(word) and word.lower() in self._listed("geohash", len(word)):
+                return "geohash"
+            if len(word) >= 12 and set(word) <= set("0123") and len(word) <= 23 and word in self._listed("quadkey", len(word)):
+                return "quadkey"
+        if "+" in text and any(self._is_plus_code(*found) for found in _PLUS.findall(text)):
+            return "Plus Code"
+        if any(self._is_mgrs(*found) for found in _MGRS.findall(text)):
+            return "MGRS"
+        if any(word.upper() in self._listed("locator", len(word)) for word in _LOCATOR.findall(text)):
+            return "grid locator"
+        return ""
+
+    def _is_cell(self, word: str) -> bool:
+        if re.fullmatch(r"8[0-9a-fA-F]{14}", word):
+            cell = int(word, 16)
+        elif re.fullmatch(r"[56]\d{17}", word):
+            cell = int(word)
+        else:
+            return False
+        if not h3.is_valid_cell(cell) or (resolution := h3.get_resolution(cell)) <= self._resolution or resolution < 4:
+            return False
+        if resolution not in self._cells:
+            pairs = zip(self.lat.tolist(), self.lng.tolist())
+            self._cells[resolution] = {h3.latlng_to_cell(lat, lng, resolution) for lat, lng in pairs}
+        return cell in self._cells[resolution]
+
+    def _is_plus_code(self, front: str, zeros: str, end: str) -> bool:
+        code = (front + end).upper()
+        if len(front) + len(zeros) == 8:
+            return len(code) >= 6 and code[:10] in self._listed("plus", min(len(code), 10))
+        return not zeros and len(front) == 4 and len(end) >= 2 and code[:6] in self._listed("short plus", 6)
+
+    def _is_mgrs(self, zone: str, band: str, column: str, row: str, digits: str) -> bool:
+        digits = "".join(digits.split())
+        if len(digits) % 2:
+            return False
+        return f"{int(zone)}{band}{column}{row}{digits}".upper() in self._listed("MGRS", len(digits))
+
+    def _listed(self, grid: str, length: int) -> set[str]:
+        if (grid, length) not in self._codes:
+            self._codes[grid, length] = set(_ENCODE[grid](self.lat, self.lng, length))
+        return self._codes[grid, length]
+
+
+def _is_geohash(word: str) -> bool:
+    return not set(word.lower()) - set(_GEOHASH)
+
+
+class _Sorted:
+    """A reading, each of its axes in order."""
+
+    def __init__(self, reading: _Reading) -> None:
+        self.reading, self.y, self.x = reading, _Axis(reading.y), _Axis(reading.x)
+
+
+class _Axis:
+    def __init__(self, values: Floats) -> None:
+        self._order = np.argsort(values, kind="stable")
+        self._sorted = values[self._order]
+        self.low, self.high = float(self._sorted[0]), float(self._sorted[-1])
+
+    def between(self, low: float, high: float) -> bool:
+        if high < self.low or low > self.high:
+            return False
+        return bool(np.searchsorted(self._sorted, high, "left") > np.searchsorted(self._sorted, low, "left"))
+
+    def among(self, low: float, high: float) -> Any:
+        """The records whose value lies between."""
+        if high < self.low or low > self.high:
+            return ()
+        return self._order[np.searchsorted(self._sorted, low, "left") : np.searchsorted(self._sorted, high, "left")]
+
+
+def _is_fine(y: Token, x: Token, reading: _Reading, record: int, coarsest: float) -> bool:
+    """Whether two numbers say more than the cell does; hidden positions may themselves be written with few digits."""
+    if max(y.unit, x.unit) / reading.degree <= coarsest:
+        return True
+    close = (abs(axis[record] - t.value) <= 1e-7 * t.value for axis, t in ((reading.y, y), (reading.x, x)))
+    return y.digits + x.digits >= 7 and all(close)
+
+
+def _span(token: Token, reading: _Reading) -> tuple[float, float]:
+    """What a number may stand for that was rounded or cut off; a metre is always allowed."""
+    grain = max(token.unit, 1e-5 * reading.degree)
+    return token.value - grain, token.value + grain
+
+
+def readings_of(lat: Floats, lng: Floats) -> list[_Reading]:
+    """Positions as numbers without their signs: degrees, scaled, packed, radians, metres."""
+    y, x = np.abs(lat), np.abs(lng)
+    found = [_Reading("degrees", y, x, 1.0, 5), _Reading("degrees", y, lng % 360, 1.0, 5)]
+    found += [_Reading(f"degrees times 1e{n}", y * 10**n, x * 10**n, 10.0**n, 7) for n in (4, 5, 6, 7)]
+    found.append(_Reading("radians", np.radians(y), np.radians(x), math.radians(1), 7))
+    found.append(_Reading("seconds of arc", y * 3600, x * 3600, 3600.0, 7))
+    found.append(_Reading("minutes of arc", y * 60, x * 60, 60.0, 6))
+    found.append(_Reading("degrees and minutes", _packed(y, 1), _packed(x, 1), 100.0, 6))
+    found.append(_Reading("degrees, minutes and seconds", _packed(y, 2), _packed(x, 2), 10_000.0, 6))
+    merc = 6378137.0 * np.log(np.tan(np.pi / 4 + np.radians(np.clip(y, 0, 89.9)) / 2))
+    found.append(_Reading("Web Mercator metres", merc, np.radians(x) * 6378137.0, 111_000.0, 7))
+    _, east, north = utm(lat, lng)
+    found.append(_Reading("UTM metres", north, east, 111_000.0, 7))
+    return found
+
+
+def _packed(degrees: Floats, parts: int) -> Floats:
+    """30.5125 degrees as 3030.75, or as 303045."""
+    whole = np.floor(degrees)
+    minutes = (degrees - whole) * 60
+    full = np.floor(minutes)
+    packed: Floats = whole * 100 + minutes if parts == 1 else whole * 10_000 + full * 100 + (minutes - full) * 60
+    return packed
+
+
+def utm(lat: Floats, lng: Floats) -> tuple[Any, Floats, Floats]:
+    """Zone, easting and northing on WGS 84, by Krüger's series."""
+    zone = np.minimum(np.floor((lng + 180) / 6), 59) + 1
+    f = 1 / 298.257223563
+    n = f / (2 - f)
+    radius = 6378137.0 / (1 + n) * (1 + n**2 / 4 + n**4 / 64)
+    alpha = (n / 2 - 2 * n**2 / 3 + 5 * n**3 / 16, 13 * n**2 / 48 - 3 * n**3 / 5, 61 * n**3 / 240)
+    phi, lam = np.radians(np.clip(lat, -89.9, 89.9)), np.radians(lng - (zone * 6 - 183))
+    e = 2 * math.sqrt(n) / (1 + n)
+    t = np.sinh(np.arctanh(np.sin(phi)) - e * np.arctanh(e * np.sin(phi)))
+    xi, eta = np.arctan2(t, np.cos(lam)), np.arctanh(np.sin(lam) / np.sqrt(1 + t**2))
+    north, east = xi.copy(), eta.copy()
+    for j, a in enumerate(alpha, 1):
+        north += a * np.sin(2 * j * xi) * np.cosh(2 * j * eta)
+        east += a * np.cos(2 * j * xi) * np.sinh(2 * j * eta)
+    return zone.astype(int), 500_000 + 0.9996 * radius * east, 0.9996 * radius * north + np.where(lat < 0, 10_000_000, 0)
+
+
+def _geohashes(lat: Floats, lng: Floats, length: int) -> Iterator[str]:
+    axes = [((lng + 180) / 360 * 2.0**30).astype(np.int64), ((lat + 90) / 180 * 2.0**30).astype(np.int64)]
+    codes = np.zeros((len(lat), length), np.int64)
+    for at in range(5 * length):  # a bit of longitude, a bit of latitude
+        codes[:, at // 5] = codes[:, at // 5] << 1 | (axes[at % 2] >> (29 - at // 2) & 1)
+    letters = np.array(list(_GEOHASH))[codes]
+    return ("".join(row) for row in letters.tolist())
+
+
+def _plus_codes(lat: Floats, lng: Floats, length: int) -> Iterator[str]:
+    ys = np.floor(np.minimum(lat + 90, 180 - 1e-9) * 8000 + 1e-6).astype(np.int64).tolist()
+    xs = np.floor((lng + 180) % 360 * 8000 + 1e-6).astype(np.int64).tolist()
+    for y, x in zip(ys, xs):
+        code = ""
+        for power in (160_000, 8_000, 400, 20, 1):
+            code += _CODE[y // power % 20] + _CODE[x // power % 20]
+        yield code[:length]
+
+
+def _short_plus_codes(lat: Floats, lng: Floats, length: int) -> Iterator[str]:
+    return (code[4:] for code in _plus_codes(lat, lng, 4 + length))
+
+
+def _quadkeys(lat: Floats, lng: Floats, length: int) -> Iterator[str]:
+    sine = np.clip(np.sin(np.radians(lat)), -0.9999, 0.9999)
+    xs = ((lng + 180) / 360 * 2.0**length).astype(np.int64).tolist()
+    ys = ((0.5 - np.log((1 + sine) / (1 - sine)) / (4 * np.pi)) * 2.0**length).astype(np.int64).tolist()
+    for x, y in zip(xs, ys):
+        yield "".join(str((x >> i & 1) + 2 * (y >> i & 1)) for i in range(length - 1, -1, -1))
+
+
+def _locators(lat: Floats, lng: Floats, length: int) -> Iterator[str]:
+    for y, x in zip((lat + 90).tolist(), (lng + 180).tolist()):
+        code = ""
+        for at, (step, first) in enumerate(((10.0, "A"), (1.0, "0"), (1 / 24, "A"), (1 / 240, "0"), (1 / 5760, "A"))):
+            base = (18, 10, 24, 10, 24)[at]
+            code += chr(ord(first) + int(x / (2 * step)) % base) + chr(ord(first) + int(y / step) % base)
+        yield code[:length]
+
+
+def _mgrs(lat: Floats, lng: Floats, length: int) -> Iterator[str]:
+    zones, east, north = utm(lat, lng)
+    cut = 10 ** (5 - length // 2)
+    for zone, y, e, n in zip(zones.tolist(), lat.tolist(), east.tolist(), north.tolist()):
+        band = _BANDS[min(max(int((y + 80) // 8), 0), 19)]
+        column = ("ABCDEFGH", "JKLMNPQR", "STUVWXYZ")[(zone - 1) % 3][min(max(int(e // 100_000) - 1, 0), 7)]
+        row = ("ABCDEFGHJKLMNPQRSTUV", "FGHJKLMNPQRSTUVABCDE")[(zone - 1) % 2][int(n // 100_000) % 20]
+        half = length // 2
+        for shift in (0, 0.5 * cut):  # cut off, or rounded
+            yield f"{zone}{band}{column}{row}{int((e + shift) % 100_000) // cut:0{half}d}{int((n + shift) % 100_000) // cut:0{half}d}"
+
+
+_ENCODE: dict[str, Any] = {
+    "geohash": _geohashes, "plus": _plus_codes, "short plus": _short_plus_codes, "quadkey": _quadkeys, "locator": _locators, "MGRS": _mgrs,
+}  # fmt: skip

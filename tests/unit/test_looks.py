@@ -1,0 +1,46 @@
+"""Columns that look like what is private are told from those that do not."""
+
+import pytest
+
+from kfm.gates.base import Evidence
+from kfm.gates.kernel import labels
+from kfm.model.dataset import DatasetEntry, Release, Source
+from kfm.model.looks import looks_of, looks_of_values
+
+
+@pytest.mark.parametrize(
+    ("column", "look"),
+    [
+        ("name", "name"), ("SiteName", "name"), ("owner_id", "name"), ("E-Mail", "name"), ("Street", "address"), ("home_address", "address"),
+        ("lat", "coordinates"), ("LATITUDE_DD", "coordinates"), ("utm_e", "coordinates"), ("geohash7", "coordinates"), ("x", "coordinates"),
+        ("h3", "coordinates"), ("site location", "coordinates"), ("remarks", "free text"), ("Notes_2", "free text"),
+        ("period", ""), ("Material", ""), ("kind", ""), ("road_type", ""), ("long_term", ""), ("elevation_m", ""), ("count", ""), ("flat", ""),
+    ],
+)  # fmt: skip
+def test_a_column_looks_like_what_its_name_says(column: str, look: str) -> None:
+    assert looks_of(column) == ((look,) if look else ())
+
+
+def test_values_tell_an_address_and_free_text() -> None:
+    assert looks_of_values(["1204 W Elm Street", "7 Main St."]) == ("address",)
+    assert looks_of_values(["a low mound above the second bend of the creek, seen from the road"]) == ("free text",)
+    assert looks_of_values(["Late Ceramic", "Woodland"]) == () == looks_of_values([])
+
+
+def test_such_a_column_is_shown_with_the_word_of_a_steward_only() -> None:
+    source = Source(url="https://example.org/x", format="csv")
+    entry = DatasetEntry(
+        dataset_id="a", title="A", source=source, sensitivity="public", policy_label="public", release=Release(show=("name",))
+    )
+    evidence = Evidence(entry=entry, expected={}, found={}, schema=(), books={}, private=True, obligations=())
+    (no,) = labels(evidence).reasons
+    assert no.code == "labels.look" and "--show name --despite name" in no.remedy
+    permitted = Evidence(
+        entry=entry, expected={}, found={}, schema=(), books={}, private=True, obligations=(), permits=("column\nname\nname",)
+    )
+    assert labels(permitted).reasons == ()
+    old = Evidence(
+        entry=DatasetEntry(dataset_id="a", title="A", source=source, sensitivity="public", policy_label="public", release=Release()),
+        expected={}, found={}, schema=(), books={}, private=True, obligations=(),
+    )  # fmt: skip
+    assert [r.code for r in labels(old).reasons] == ["labels.show"]
