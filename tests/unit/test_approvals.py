@@ -2,6 +2,7 @@
 
 import datetime as dt
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from kfm import canonical
 from kfm.approvals import check_recorded, loosened, missing, terms_digest, unrecorded, weigh
 from kfm.attest import KeyFolder, PersonKey, _envelope, channel_heads, new_private, statement
+from kfm.cli.doctor import _no_floor
 from kfm.clock import rfc3339
 from kfm.errors import IntegrityError
 from kfm.model import ids
@@ -217,6 +219,23 @@ def test_every_generation_after_the_recorded_floor_names_its_approvals(office: O
     check_recorded({1: named}, {}, {}, office.trust, wrong)
     check_recorded({1: named}, {1: raw + b" "}, {}, office.trust, wrong)
     assert len(problems) == 2
+
+
+def test_the_next_root_of_an_older_workspace_records_the_floor(office: Office, tmp_path: Path) -> None:
+    plain = msgspec.to_builtins(office.trust.document)
+    del plain["floor"]
+    file, workspace = tmp_path / "keys" / "root" / "0001.json", SimpleNamespace(path=tmp_path)
+    file.chmod(0o644)
+    file.write_bytes(_envelope(statement("root", "kfm://root", "0" * 64, plain), list(office.keys._at_hand().values())))
+    for number in (1, 2, 3):
+        channel = tmp_path / "data" / "catalog" / "channels" / "trees" / f"{number:08}.json"
+        channel.parent.mkdir(parents=True, exist_ok=True)
+        channel.write_bytes(b"{}")
+    keys = KeyFolder(tmp_path / "keys")
+    assert keys.require_trust().floor_of("trees") is None and [a["code"] for a in _no_floor(workspace)] == ["root.floor"]
+    keys.renew()
+    trust = keys.require_trust()
+    assert (trust.floor_of("trees"), trust.floor_of("soil")) == (3, 0) and _no_floor(workspace) == []
 
 
 def test_a_later_root_cannot_move_the_floor(office: Office) -> None:

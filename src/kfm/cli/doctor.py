@@ -149,9 +149,21 @@ def _beside(workspace: Workspace) -> list[dict[str, str]]:
     return [{"code": "root.beside", "where": f"{file.relative_to(workspace.path)}", "what": what, "remedy": remedy} for file in here]
 
 
+def _no_floor(workspace: Workspace) -> list[dict[str, str]]:
+    """A root from before approvals were recorded: readers cannot tell a generation that hides them from an old one."""
+    try:
+        trust = KeyFolder(workspace.path / "keys").trust()
+    except KfmError:
+        return []  # said with the keys
+    if trust is None or trust.floor_of("") is not None:
+        return []
+    what = "it does not say from which generation on approvals are recorded"
+    return [{"code": "root.floor", "where": "keys/root", "what": what, "remedy": "`kfm keys renew` signs a root that does."}]
+
+
 def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
-    found, advice = findings(workspace, fix=args.fix), _beside(workspace)
+    found, advice = findings(workspace, fix=args.fix), [*_beside(workspace), *_no_floor(workspace)]
     left = [f for f in found if not f["fixed"] and f["code"] != ADVICE]
     damaged = any("damaged" in f["code"] or f["code"] == "store.unusable" for f in left)
     code = 6 if damaged else 1 if left else 0
