@@ -439,7 +439,9 @@ def suffices(world: World, row: LedgerRow) -> bool:
     raw = world.data.read(path) if world.data.exists(path) else _record(world, row)
     recorded = msgspec.json.decode(raw, type=Recorded)
     named = _named(row, raw, terms_digest(terms_of(world.family(row.dataset_id))))
-    builders = {builder_of(world, row), world.keys.signer}
+    builders = {builder_of(world, row)}
+    with contextlib.suppress(KfmError):  # who approves needs no builder key; who promotes does, and counts again
+        builders.add(world.keys.signer)
     return not missing(recorded, named, builders, trust, terms_before(world, row.dataset_id, row.pinned))
 
 
