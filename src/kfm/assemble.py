@@ -254,8 +254,9 @@ def judge_candidate(
     head: Generation,
     approvals: tuple[int, int] = (0, 0),
     log: RunLog | None = None,
+    asked: list[Decision] | None = None,
 ) -> list[Any]:
-    """Every verdict on current policy and labels. Damaged bytes are no denial to be remembered: they raise `IntegrityError`."""
+    """Every verdict on current policy and labels; what the policy decided is added to `asked`. Damaged bytes are no denial to be remembered: they raise `IntegrityError`."""
     found: dict[str, str | None] = {}
     for path, artifact in candidate["artifacts"].items():
         stored = world.data.stat(artifact["from"])
@@ -290,6 +291,8 @@ def judge_candidate(
     )
 
     def heard(decision: Decision) -> None:
+        if asked is not None:
+            asked.append(decision)
         if log is not None:
             facts = {"decision_id": decision.decision_id, "policy_digest": decision.policy_digest, "engine": decision.engine}
             told = world.stand_in(row.dataset_id, decision.input_digest) if decision.input_digest else ""

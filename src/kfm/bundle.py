@@ -7,7 +7,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -21,6 +21,7 @@ from kfm.model import ids
 from kfm.model.approval import approvals_path
 from kfm.model.channel import GenerationPredicate, RootAt
 from kfm.model.version import ATTESTATION, is_record
+from kfm.proofs import missing_proofs
 from kfm.raw import parse_checksums
 from kfm.receipts import receipt_path
 from kfm.ref import Ref
@@ -223,6 +224,8 @@ class BundleReport(Verified):
     root: str = ""
     expired: bool = False
     trust: Trust | None = None
+    digests: dict[int, str] = field(default_factory=dict)  # of the generations inside
+    signer: str = ""  # the key of the newest of them
 
     def failed(self, where: str, error: KfmError) -> None:
         self.wrong(where, error.happened, 3 if error.exit_code == 3 else 6)
@@ -243,14 +246,18 @@ def verify_bundle(data: Any, now: dt.datetime, witness: Mapping[str, bytes] | No
     if current is None or maker is None or current.version_id != about.version_id:
         report.wrong("channel", f"generation {about.generation} does not make {about.version_id} official")
         return report
-    named = _receipt_and_prov(members, maker, report)
+    earlier = [g for n, g in chain.items() if n < maker.generation and g.kind == "promote"]
+    named = _receipt_and_prov(members, maker, earlier[-1] if earlier else None, report)
     _approvals(members, {n: g for n, g in chain.items() if n <= about.generation}, maker, trust, report)
     _version(members, current, trust, named, report)
-    digests = {(about.dataset_id, n): _digest(members[f"channel/{n:08}.json"]) for n in chain}
+    report.digests = {n: _digest(members[f"channel/{n:08}.json"]) for n in chain}
     inside = {name.removeprefix("witness/"): bytes(raw) for name, raw in members.items() if name.startswith("witness/")}
     for files in (inside, _about_channel(witness, about.dataset_id, about.generation)):
         check_witnesses(
-            files, trust, lambda dataset_id, n: digests.get((dataset_id, n)), lambda w, *what: report.wrong(f"witness/{w}", *what)
+            files,
+            trust,
+            lambda dataset_id, n: report.digests.get(n) if dataset_id == about.dataset_id else None,
+            lambda w, *what: report.wrong(f"witness/{w}", *what),
         )
     return report
 
@@ -291,7 +298,8 @@ def _channel(members: Mapping[str, memoryview], about: About, trust: Trust, repo
     for number, name in enumerate(names, 1):
         raw = bytes(members[name])
         try:
-            predicate = msgspec.convert(trust.verified_by(raw, past=past)[0]["predicate"], GenerationPredicate)
+            document, key = trust.verified_by(raw, past=past)
+            predicate = msgspec.convert(document["predicate"], GenerationPredicate)
         except KfmError as error:
             report.failed(name, error)
             break
@@ -310,7 +318,7 @@ def _channel(members: Mapping[str, memoryview], about: About, trust: Trust, repo
         if why is not None:
             report.wrong(name, why)
             break
-        prev, before, found[number] = ids.digest(raw), predicate.root, predicate
+        prev, before, found[number], report.signer = ids.digest(raw), predicate.root, predicate, key.keyid
     wanted = max([about.generation, *trust.pinned(about.dataset_id)])
     if len(names) != wanted:
         report.wrong("channel", f"it has {len(names)} generations of {wanted}")
@@ -344,7 +352,9 @@ def _approvals(
     check_recorded(chain, records, builders, trust, wrong)
 
 
-def _receipt_and_prov(members: Mapping[str, memoryview], maker: GenerationPredicate, report: BundleReport) -> dict[str, str]:
+def _receipt_and_prov(
+    members: Mapping[str, memoryview], maker: GenerationPredicate, before: GenerationPredicate | None, report: BundleReport
+) -> dict[str, str]:
     """The receipt is the one the generation names, the lineage the one the receipt names. Returns what it vouches for: name -> digest."""
     if maker.kind == "withdraw":  # nothing signed speaks of either
         for name in {"receipt.json", "prov.json"} & set(members):
@@ -354,7 +364,10 @@ def _receipt_and_prov(members: Mapping[str, memoryview], maker: GenerationPredic
         report.wrong("receipt.json", "it is missing, or not the receipt the generation was signed with")
         return {}
     prov = _digest(members["prov.json"]) if "prov.json" in members else None
-    named: dict[str, str] = msgspec.json.decode(members["receipt.json"])["provenance"]["files"]
+    receipt = msgspec.json.decode(members["receipt.json"])
+    for why in missing_proofs(receipt, maker, before):
+        report.wrong("receipt.json", why, 3)
+    named: dict[str, str] = receipt["provenance"]["files"]
     if named.get("approvals.json", "") != maker.approvals_digest:
         report.wrong("receipt.json", "it names other approvals than the generation")
     if named.get("prov.json") != prov:

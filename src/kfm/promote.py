@@ -18,14 +18,16 @@ from kfm.model import ids
 from kfm.model.change import change_told
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import LedgerRow, Token, head_key_of
+from kfm.model.receipt import PolicyAsked, Promotion
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
 from kfm.model.version import is_record
 from kfm.operate import void
+from kfm.policy.base import Decision
 from kfm.projection import deliver, project
 from kfm.proposal import approvals_of, count, load, proposal_path, record_approvals, registry_digest, rejected_by, uncompared
 from kfm.raw import checksums
-from kfm.receipts import finish, run_folder, seal
+from kfm.receipts import finish, promotion_of, run_folder, seal
 from kfm.release import candidate_path, new_columns, precise_path
 from kfm.wal import Page, Wal
 from kfm.world import Outcome, World, table_rows
@@ -105,6 +107,7 @@ class _Promote:
         self.registry_digest: str | None = None  # of the entry and the rules it was proposed under
         self.policy_digest: str | None = None
         self.inputs_changed = False
+        self.asked: list[Decision] = []  # what the policy decided when it was judged again
 
     def release(self) -> None:
         try:
@@ -213,7 +216,9 @@ class _Promote:
         self.registry_digest, self.policy_digest = proposal["registry_digest"], proposal["policy_digest"]
         valid, wanted = count(self.world, self.row)
         self.inputs_changed = inputs_changed(self.world, self.row)
-        found = judge_candidate(self.world, self.row, candidate, proposal["files"], proposal["leak"], head, (wanted, valid), self.log)
+        found = judge_candidate(
+            self.world, self.row, candidate, proposal["files"], proposal["leak"], head, (wanted, valid), self.log, self.asked
+        )
         return msgspec.to_builtins(found), candidate
 
     def _intend(self, verdicts: list[dict[str, Any]]) -> str:
@@ -248,13 +253,25 @@ class _Promote:
                     tx.leases.release(self.token)
                     return tx.runs.move(row.run_id, "PROPOSED", promo=0), "ended: waits for a person"
                 row = tx.runs.move(row.run_id, "PROPOSED", intent=head.generation + 1)
-                page.make("UPSERT", "version", "IN_PROGRESS", {"generation": row.intent, "version_id": row.version_id})
+                page.make("UPSERT", "version", "IN_PROGRESS", self._named(row, page.held, verdicts))
                 page.make("LINEAGE", "lineage", "PENDING", {"cypher": f"{run_folder(row)}/lineage.cypher"})
+            elif promotion_of(self.wal.records) is None:  # named by an older kfm, which did not say what it looked at
+                page.make("UPSERT", "version", "IN_PROGRESS", self._named(row, page.held, verdicts))
             return row, f"intent: generation {row.intent}"
 
         self.row, said = self.wal.commit(intend)
         self.wal.run = self.row
         return said
+
+    def _named(self, row: LedgerRow, held: Sequence[str], verdicts: list[dict[str, Any]]) -> dict[str, Any]:
+        """The generation that is named, and what was looked at first: the words are those of the gates, the policy and the store itself."""
+        seen = Promotion(
+            generation=int(row.intent or 0),
+            lease=held[0] if held else "",
+            gates={v["gate"]: "deny" if v.get("reasons") else "review" if v.get("review") else "pass" for v in verdicts},
+            policy=next((PolicyAsked(decision_id=d.decision_id, policy_digest=d.policy_digest, engine=d.engine) for d in self.asked), None),
+        )
+        return {"generation": row.intent, "version_id": row.version_id, "promotion": msgspec.to_builtins(seen)}
 
     def _why(self, no: list[dict[str, str]]) -> str:
         """The codes of a denial; one under another policy than it was proposed with is not remembered against the same content."""

@@ -20,7 +20,7 @@ from kfm.store.base import LedgerRow, WalRecord
 from kfm.wal import fold
 from kfm.world import World
 
-__all__ = ["JOB_TYPE", "finish", "pack_receipts", "read_receipt", "receipt_path", "run_files", "run_folder", "seal"]
+__all__ = ["JOB_TYPE", "finish", "pack_receipts", "promotion_of", "read_receipt", "receipt_path", "run_files", "run_folder", "seal"]
 
 JOB_TYPE = "ingest.pull_source"
 _PUBLIC = ("prov.json", "approvals.json", ATTESTATION)  # of the files a receipt names, those that lie on the public side
@@ -285,8 +285,15 @@ def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests
         "request_reason": _payload(records, "plan").get("request_reason", ""),
         "warnings": [f"{UNCONFINED}: {why}."] if (why := _payload(records, "transform").get("unconfined")) else [],
         "errors": [{"message": row.reason, "stack": None}] if failed else [],
+        **({"promotion": seen} if row.intent is not None and (seen := promotion_of(records)) is not None else {}),
         **world.marks,
     }
+
+
+def promotion_of(records: Sequence[WalRecord]) -> dict[str, Any] | None:
+    """What the journal says was looked at when the run named its generation; None: nothing, as in one of an older kfm."""
+    named = (msgspec.json.decode(r.payload) for r in records if r.step_id == "version" and r.status == "IN_PROGRESS")
+    return next((told["promotion"] for told in named if "promotion" in told), None)
 
 
 def run_files(world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Judged) -> dict[str, str]:

@@ -15,6 +15,7 @@ from kfm.model.approval import approvals_path
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import WalRecord
 from kfm.model.version import ATTESTATION, is_record
+from kfm.proofs import missing_proofs
 from kfm.raw import parse_checksums
 from kfm.receipts import receipt_path
 from kfm.records import read_facts
@@ -134,6 +135,7 @@ def _verify_channel(world: World, dataset_id: str, found: Verified) -> tuple[dic
     versions: dict[str, GenerationPredicate] = {}
     sealed: list[GenerationPredicate] = []
     chain: dict[int, GenerationPredicate] = {}
+    earlier: GenerationPredicate | None = None  # the last promotion before those in `sealed`
     while world.data.exists(channel.path(number)):
         try:
             predicate = channel.predicate(number)
@@ -151,6 +153,7 @@ def _verify_channel(world: World, dataset_id: str, found: Verified) -> tuple[dic
         before, early = predicate.root, early + (predicate.root is None)
         prev, chain[number] = ids.digest(world.data.read(channel.path(number))), predicate
         if any(rule.get("erased") for rule in predicate.suppress):
+            earlier = sealed[-1] if sealed else earlier
             versions, sealed = {}, []  # their bytes were destroyed, and the generation says by whose authority
         if predicate.version_id is not None:
             if predicate.kind == "promote":
@@ -158,8 +161,8 @@ def _verify_channel(world: World, dataset_id: str, found: Verified) -> tuple[dic
                 versions[predicate.version_id] = predicate
             versions.setdefault(predicate.version_id, predicate)
         number += 1
-    for predicate in sealed:
-        _verify_receipt(world, dataset_id, predicate, found, named)
+    for last, predicate in zip([earlier, *sealed], sealed):
+        _verify_receipt(world, dataset_id, predicate, found, named, last)
     known = world.store.read(lambda tx: tx.index.last_generation(dataset_id))
     if known is not None and number <= known.generation and not found.problems:
         found.wrong(channel.path(number), "it is missing, and the store knows it")
@@ -199,7 +202,14 @@ def _signers(raw: bytes) -> frozenset[str]:
         return frozenset()  # damage is said elsewhere
 
 
-def _verify_receipt(world: World, dataset_id: str, predicate: GenerationPredicate, found: Verified, named: dict[str, str]) -> None:
+def _verify_receipt(
+    world: World,
+    dataset_id: str,
+    predicate: GenerationPredicate,
+    found: Verified,
+    named: dict[str, str],
+    before: GenerationPredicate | None,
+) -> None:
     record = f"work/{dataset_id}/runs/{predicate.run_id}/run_record.json"
     if not world.data.exists(record):
         found.wrong(record, "the record of the run that made this generation is missing", 3)
@@ -221,6 +231,8 @@ def _verify_receipt(world: World, dataset_id: str, predicate: GenerationPredicat
     if sealed is None:
         found.wrong(path, "it is not readable")
         return
+    for why in missing_proofs(sealed, predicate, before):
+        found.wrong(path, why, 3)
     for name, digest in sealed["provenance"]["files"].items():
         where = f"work/{dataset_id}/runs/{predicate.run_id}/{name}"
         if name == "prov.json":

@@ -45,6 +45,7 @@ class Page:
     def __init__(self, run: LedgerRow, last: WalRecord | None, now: str) -> None:
         self._run, self._last, self._now = run, last, now
         self.records: list[WalRecord] = []
+        self.held: tuple[str, ...] = ()  # the tokens that the store found to be the newest of their leases
 
     def make(self, phase: str, step_id: str, status: str, payload: Any = None) -> None:
         """Write the next record."""
@@ -131,9 +132,10 @@ class Wal:
         unsure = self._unsure
 
         def transact(tx: Any) -> tuple[T, list[WalRecord]]:
-            tx.leases.check(*self.tokens)
+            held = tx.leases.check(*self.tokens)
             stored: list[WalRecord] = tx.runs.journal(self.run.wal_id) if unsure else self._stored
             page, known = self.page(stored), {r.hash for r in stored} if unsure else ()
+            page.held = held
             for record in self._riding:
                 if record.hash not in known:
                     page.add(record)

@@ -111,13 +111,12 @@ def test_securesystemslib_verifies_every_signed_file(demo: Path) -> None:
     from securesystemslib.signer import SSlibKey
 
     keys = KeyFolder(demo / "keys")
-    private: Any = load_pem_private_key((demo / "keys" / f"{keys.signer}.key").read_bytes(), None)
-    public = SSlibKey.from_crypto(private.public_key(), keyid=keys.signer)
-    files = [
-        *(demo / "data" / "catalog" / "channels").rglob("*.json"),
-        *(demo / "data" / "processed").rglob("attestation.json"),
-        *(demo / "keys" / "root").iterdir(),
-    ]
-    assert len(files) == 10
-    for path in files:
-        assert keys.signer in Envelope.from_dict(json.loads(path.read_text())).verify([public], 1), path
+    built = [*(demo / "data" / "catalog" / "channels").rglob("*.json"), *(demo / "data" / "processed").rglob("attestation.json")]
+    roots = [*(demo / "keys" / "root").iterdir()]
+    assert len(built) + len(roots) == 10
+    (root_key,) = keys.root_keys()
+    for file, signed in ((demo / "keys" / f"{keys.signer}.key", built), (root_key, roots)):
+        private: Any = load_pem_private_key(file.read_bytes(), None)
+        public = SSlibKey.from_crypto(private.public_key(), keyid=file.stem)
+        for path in signed:
+            assert file.stem in Envelope.from_dict(json.loads(path.read_text())).verify([public], 1), path

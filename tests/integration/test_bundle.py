@@ -19,6 +19,7 @@ from kfm.bundle import bundle, verify_bundle
 from kfm.channel import Channel
 from kfm.cli import main
 from kfm.errors import Denied
+from kfm.gates.base import REQUIRED
 from kfm.model import ids
 from kfm.model.approval import Recorded, Terms, approvals_path
 from kfm.model.channel import GenerationPredicate
@@ -35,6 +36,12 @@ Verify = Callable[..., Said]
 TERMS = Terms(
     dataset_id="trees", approvals=0, sensitivity="public", policy_label="public", care_label=None, licence="CC0-1.0", custodian=None, release=""
 )  # fmt: skip
+
+
+def looked_at(number: int) -> dict[str, Any]:
+    """What a receipt says of the promotion to a generation."""
+    asked = {"decision_id": "1", "policy_digest": "sha256:" + "0" * 64, "engine": "embedded"}
+    return {"generation": number, "lease": f"1.{number}", "gates": dict.fromkeys(REQUIRED, "pass"), "policy": asked}
 
 
 class Publisher:
@@ -73,13 +80,13 @@ class Publisher:
         agreed = self.agreed(run_id, full, number)
         self.data.create(approvals_path("trees", run_id), agreed)
         sealed = {"prov.json": ids.digest(prov), "approvals.json": ids.digest(agreed)}
-        receipt = canonical.dumps({"run_id": run_id, "provenance": {"files": sealed}})
+        receipt = canonical.dumps({"run_id": run_id, "provenance": {"files": sealed}, "promotion": looked_at(number)})
         self.root.create(f"receipts/ingest.pull_source/2026/01/02/{run_id}.json", receipt)
         before = self.data.read(self.channel("trees").path(number - 1)) if number > 1 else None
         made = self.channel("trees").append(
             GenerationPredicate(
                 dataset_id="trees", generation=number, kind="promote", version_id=ids.version_id(full), version_digest=full,
-                receipts_digest=ids.digest(receipt), run_id=run_id, token="1.1", prev=before and ids.digest(before), reason="manual",
+                receipts_digest=ids.digest(receipt), run_id=run_id, token=f"1.{number}", prev=before and ids.digest(before), reason="manual",
                 terms_digest=terms_digest([TERMS]), approvals_digest=ids.digest(agreed),
             )
         )  # fmt: skip
@@ -192,6 +199,19 @@ def test_a_root_older_than_the_one_that_was_seen_is_refused(publisher: Publisher
     assert verify(newest, "--json").json["verdict"] == "verified"
     assert json.loads(file.read_text())["roots"][root] == {"since": "2026-01-01", "version": 3, "digest": digest}
     assert verify(first).code == 6
+
+
+def test_a_channel_that_was_seen_is_not_rewritten_and_an_earlier_state_is_noted(publisher: Publisher, verify: Verify) -> None:
+    """By the publisher, who holds every key."""
+    first, second = (publisher.bundle(ref) for ref in publisher.refs)
+    assert verify(second, "--pin").code == 0
+    said = verify(first, "--json")
+    assert (said.code, said.json["notes"]) == (0, ["generation 2 was seen here before: this is an earlier state of the channel"])
+    document = unwrap(members_of(second)["channel/00000002.json"])
+    document["predicate"]["reason"] = "rewritten"
+    said = verify(repacked(second, **{"channel/00000002.json": publisher.keys.sign(document)}), "--json")
+    assert (said.code, said.json["problems"][0]["where"]) == (6, "channel") and "rewritten" in said.json["problems"][0]["what"]
+    assert verify(publisher.bundle(publisher.promote(b"third"))).code == 0 and verify(second, "--json").json["notes"]
 
 
 def test_a_bundle_is_the_same_bytes_every_time_and_a_plain_zip(publisher: Publisher, tmp_path: Path) -> None:
@@ -367,7 +387,7 @@ def test_an_old_key_invents_nothing_below_the_generation_it_was_pinned_at(publis
     assert sorted(n for n in members if n.startswith("channel/")) == [f"channel/0000000{n}.json" for n in (1, 2)], "up to the pinned head"
 
     prov = b'{"entity": {"invented": {}}}'
-    receipt = canonical.dumps({"run_id": "invented", "provenance": {"files": {"prov.json": ids.digest(prov)}}})
+    receipt = canonical.dumps({"run_id": "invented", "provenance": {"files": {"prov.json": ids.digest(prov)}}, "promotion": looked_at(1)})
     document = unwrap(members["channel/00000001.json"])
     document["predicate"]["receipts_digest"] = ids.digest(receipt)
     around = {"channel/00000001.json": thief.sign(document), "receipt.json": receipt, "prov.json": prov}

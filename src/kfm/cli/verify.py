@@ -14,13 +14,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kfm.bundle import verify_bundle
+from kfm.bundle import BundleReport, verify_bundle
 from kfm.cli.bundle import mapped
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
 from kfm.cli.witness import check, read_witness
 from kfm.errors import UsageError
-from kfm.model.channel import RootAt
 from kfm.ref import dataset_of, resolve
 from kfm.trust import Trust
 from kfm.verify import Verified, verify_dataset, verify_folder, verify_receipts
@@ -56,11 +55,20 @@ class _Pin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str = ""
 
 
+class _Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest generation of a channel that a verified bundle brought."""
+
+    generation: int
+    digest: str
+    signer: str
+
+
 class _Pins(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`~/.config/kfm/roots.json`, by fingerprint."""
 
     roots: dict[str, _Pin]  # pinned
     seen: dict[str, _Pin] = {}  # named with --root only
+    channels: dict[str, dict[str, _Seen]] = {}  # below the fingerprint, by dataset
 
     def of(self, root: str) -> _Pin:
         return self.roots.get(root) or self.seen.get(root) or _Pin()
@@ -79,18 +87,29 @@ def _pins() -> _Pins:
         raise UsageError("~/.config/kfm/roots.json is not readable.", expected='{"roots": {…}}', remedy="Mend or remove it.") from error
 
 
-def _remember(at: RootAt, *, pin: bool) -> None:
-    """Keep how far this root is, as every reader of it must: the next one seen may not be older."""
-    pins = _pins()
+def _holds(seen: _Seen, trust: Trust) -> bool:
+    """Whether what was seen of a channel still counts: what a key signed that is out of use now may have been invented."""
+    key = trust.keys.get(seen.signer)
+    return key is not None and key.revoked is None
+
+
+def _remember(trust: Trust, found: Verified, *, pin: bool) -> None:
+    """Keep how far this root is, and this channel, as every reader must: what is seen next may not be older, or another."""
+    pins, at = _pins(), trust.at
+    assert at is not None
     known = pins.of(at.fingerprint)
     since = known.since or (f"{dt.date.today()}" if pin else "")
-    now = _Pin(since=since, version=at.version, digest=at.digest)
-    if now == known:
+    now = {at.fingerprint: _Pin(since=since, version=at.version, digest=at.digest)}
+    rest = {root: seen for root, seen in pins.seen.items() if root != at.fingerprint}
+    kept = replace(pins, roots={**pins.roots, **now}, seen=rest) if since else replace(pins, seen={**rest, **now})
+    if isinstance(found, BundleReport) and found.about is not None and found.digests:
+        channels, last = pins.channels.get(at.fingerprint, {}), max(found.digests)
+        earlier = channels.get(found.about.dataset_id)
+        if earlier is None or last > earlier.generation or not _holds(earlier, trust):
+            channels = {**channels, found.about.dataset_id: _Seen(generation=last, digest=found.digests[last], signer=found.signer)}
+        kept = replace(kept, channels={**pins.channels, at.fingerprint: channels})
+    if kept == pins:
         return
-    changed = {**(pins.roots if since else pins.seen), at.fingerprint: now}
-    kept = replace(pins, roots=changed) if since else replace(pins, seen=changed)
-    if since:
-        kept = replace(kept, seen={root: seen for root, seen in kept.seen.items() if root != at.fingerprint})
     temp = _file().with_name(f".roots.{os.getpid()}")
     try:
         _file().parent.mkdir(parents=True, exist_ok=True)
@@ -103,6 +122,18 @@ def _remember(at: RootAt, *, pin: bool) -> None:
         if pin:
             raise UsageError(f"The root cannot be pinned: {error.strerror}.", expected="a home to write in", remedy="Mend that.") from error
         say(f"How far this root is could not be remembered in ~/.config/kfm/roots.json: {error.strerror}.")
+
+
+def _rewritten(trust: Trust, report: BundleReport) -> str | None:
+    """Why the channel in a bundle cannot be the one that was seen here before; an earlier state of it is only noted."""
+    assert report.about is not None
+    known = _pins().channels.get(trust.fingerprint, {}).get(report.about.dataset_id)
+    if known is None or report.digests.get(known.generation) == known.digest or not _holds(known, trust):
+        return None
+    if known.generation in report.digests:
+        return f"history was rewritten: generation {known.generation} was seen here before, with other bytes"
+    report.notes.append(f"generation {known.generation} was seen here before: this is an earlier state of the channel")
+    return None
 
 
 def _rolled_back(trust: Trust) -> str | None:
@@ -131,7 +162,10 @@ def _verdict(args: Any, trust: Trust | None, now: dt.datetime, found: Verified) 
         return "expired root", 3
     if not (args.root or args.pin or trust.fingerprint in _pins().roots):
         return "consistent, signer unknown", 0
-    _remember(trust.at, pin=args.pin)
+    if isinstance(found, BundleReport) and (why := _rewritten(trust, found)) is not None:
+        found.wrong("channel", why)
+        return "damaged", 6
+    _remember(trust, found, pin=args.pin)
     return "verified", 0
 
 

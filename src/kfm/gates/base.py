@@ -9,7 +9,12 @@ from msgspec import UNSET, UnsetType
 from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry
 
-__all__ = ["Evidence", "Gate", "Reason", "Verdict", "denied", "judge_all"]
+__all__ = ["REQUIRED", "Evidence", "Gate", "Reason", "Verdict", "denied", "judge_all"]
+
+# What every promotion is judged by; whoever verifies one from outside asks for each of them.
+REQUIRED = (
+    "registry", "integrity", "schema", "quality", "licence", "labels", "books", "leak", "graph", "attestation", "withdrawal", "policy",
+)  # fmt: skip
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,17 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-__all__ = ["IdempotencyState", "LogLine", "Receipt", "RunManifest", "RunRecord", "TelemetryEvent", "TraceLine", "ValidationReport"]
+__all__ = [
+    "IdempotencyState",
+    "LogLine",
+    "Promotion",
+    "Receipt",
+    "RunManifest",
+    "RunRecord",
+    "TelemetryEvent",
+    "TraceLine",
+    "ValidationReport",
+]
 
 Checksum = Annotated[str, msgspec.Meta(pattern=r"^((sha256|hmac-sha256):[0-9a-f]{64})?$")]  # hmac: a commitment to something private
 Hex = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
@@ -38,6 +48,21 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     git_sha: str | msgspec.UnsetType | None = msgspec.UNSET  # null: the workspace lies in no repository; "+dirty": with changes on top
 
 
+class PolicyAsked(msgspec.Struct, frozen=True, kw_only=True):
+    decision_id: str
+    policy_digest: str
+    engine: str
+
+
+class Promotion(msgspec.Struct, frozen=True, kw_only=True):
+    """What was looked at last before a generation was named, each told by whatever looked at it: what nobody looked at is not here."""
+
+    generation: int
+    lease: str  # the token, "<epoch>.<number>", that the store found to be the newest of the dataset's lease
+    gates: dict[str, Literal["pass", "review", "deny"]]  # as judged again, on the policy and labels of then
+    policy: PolicyAsked | None
+
+
 class ReceiptError(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     stack: str | None
@@ -66,6 +91,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     request_reason: str = ""  # why a person asked for it
     correlation_id: str = ""
     warnings: tuple[str, ...] = ()  # what whoever relies on the outputs should know of how they were made
+    promotion: Promotion | msgspec.UnsetType = msgspec.UNSET  # of a run that made a generation
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -70,8 +70,8 @@ class Leases(Protocol):
     """Who may write. A lease of a dead holder is free at once, that of a frozen one after it ran out."""
 
     def take(self, name: str, holder: str, seconds: float) -> Token | None: ...
-    def check(self, *tokens: Token) -> None:
-        """Raise `Fenced` when one of `tokens` is not the newest of its lease."""
+    def check(self, *tokens: Token) -> tuple[str, ...]:
+        """Raise `Fenced` when one of `tokens` is not the newest of its lease; what is held is returned, as evidence names it."""
 
     def renew(self, tokens: Iterable[Token], seconds: float) -> None: ...
     def release(self, *tokens: Token) -> None:

@@ -122,7 +122,7 @@ class LeaseView(View):
         row = self._one("lease_get", name=name)
         return row is None or row["holder"] is None or self._lapsed(name, row)
 
-    def check(self, *tokens: Token) -> None:
+    def check(self, *tokens: Token) -> tuple[str, ...]:
         for token in tokens:
             if (dataset := dataset_of(token.lease)) is not None:
                 self._alone(dataset)
@@ -132,6 +132,7 @@ class LeaseView(View):
                     expected="to still hold it",
                     remedy="Nothing was written. Run the command again: it finds what the other run left.",
                 )
+        return tuple(f"{token.epoch}.{token.number}" for token in tokens)
 
     def renew(self, tokens: Iterable[Token], seconds: float) -> None:
         for token in sorted(tokens):

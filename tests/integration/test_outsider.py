@@ -1,0 +1,95 @@
+"""An operator takes one check out of the publisher; somebody outside, with the bundle alone, is told which one is missing."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kfm import assemble, promote, records, wiring
+from kfm.bundle import bundle, verify_bundle
+from kfm.clock import SystemClock
+from kfm.gates import kernel
+from kfm.gates.base import REQUIRED
+from kfm.policy.base import Decision
+from kfm.ref import resolve
+from kfm.sample_upstream import SampleUpstream
+from kfm.store.views import LeaseView
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
+from tests.conftest import Said
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+QUAKES = "ks_earthquakes"
+YES = Decision(allow=True, deny=(), decision_id="", policy_digest="", input_digest="", engine="none")
+
+
+def _gate(patch: pytest.MonkeyPatch) -> None:
+    """One gate is not heard. (That it is not asked, the policy notices already.)"""
+    real = assemble.judge
+    patch.setattr(assemble, "judge", lambda *given: [v for v in real(*given) if v.gate != "books"])
+
+
+def _rules(patch: pytest.MonkeyPatch) -> None:
+    """The policy is no gate any more."""
+    patch.setattr(kernel, "GATES", tuple(g for g in kernel.GATES if g.__name__ != "policy"))
+
+
+def _unattested(patch: pytest.MonkeyPatch) -> None:
+    """What is signed names no file, and nobody looks."""
+    real = records.provenance
+    patch.setattr(records, "provenance", lambda subjects, **more: real({}, **more))
+    patch.setattr(assemble, "attested", lambda *_: ([], "signed"))
+    patch.setattr(promote, "check_version_folder", lambda *_: None)
+
+
+# What is taken out -> (how, what an outsider is told)
+CHECKS: dict[str, tuple[Patch, str]] = {
+    "a gate": (_gate, "the gate books"),
+    "the policy's gate": (_rules, "the policy was asked"),
+    "the policy": (lambda patch: patch.setattr(wiring._Policy, "decide", lambda *_: YES), "the policy was asked"),
+    "the second judgement": (lambda patch: patch.setattr(promote, "judge_candidate", lambda *_: []), "the gate integrity"),
+    "the attestation": (_unattested, "The attestation does not hold"),
+    "the lease": (lambda patch: patch.setattr(LeaseView, "check", lambda *_: ()), "the lease of the dataset"),
+}
+
+
+@contextmanager
+def without(how: Patch) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        how(patch)
+        yield
+
+
+def handed_out(ws: Path) -> bytes:
+    """The bundle of what is official, made without the look that `kfm bundle` takes at it."""
+    with open_world(open_workspace(ws)) as world:
+        return b"".join(bundle(world, resolve(world, QUAKES)))
+
+
+def told(raw: bytes) -> list[str]:
+    """What somebody outside is told."""
+    return [f"{p['where']}: {p['what']}" for p in verify_bundle(raw, SystemClock().now()).problems]
+
+
+def test_a_check_that_was_left_out_is_named_to_an_outsider(
+    kfm: Callable[..., Said], ws: Path, sample: SampleUpstream, tmp_path: Path
+) -> None:
+    """One channel, one generation for each check that is taken out; the first is whole."""
+    assert kfm("run", QUAKES).code == 0 and told(handed_out(ws)) == []
+    (receipt,) = (json.loads(p.read_bytes()) for p in (ws / "receipts").rglob("*.json"))
+    assert set(receipt["promotion"]["gates"]) == set(REQUIRED), "an outsider asks for every gate there is"
+    said: dict[str, list[str]] = {}
+    for revision, (what, (how, _)) in enumerate(CHECKS.items(), 1):
+        sample.control(QUAKES, revision=revision)
+        with without(how):
+            run = kfm("run", QUAKES)
+        assert run.code == 0, (what, run.out, run.err)
+        said[what] = told(handed_out(ws))
+    for what, (_, word) in CHECKS.items():
+        assert any(word in line for line in said[what]), (what, said[what])
+        assert len(said[what]) <= 2 or what == "the second judgement", "and nothing else is"
+    assert len(said["the second judgement"]) == len(REQUIRED) + 1, "every gate, and the policy"
+    assert kfm("bundle", QUAKES, "-o", str(tmp_path / "b.kfm")).code and not (tmp_path / "b.kfm").exists()
+    assert kfm("verify").code == 6, "the operator's own verify says it too"
