@@ -3,28 +3,42 @@
 import ipaddress
 import re
 import socket
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from kfm.errors import Denied, UpstreamUnavailable
 from kfm.fetch.base import UpstreamRefused
 from kfm.fetch.trouble import Transient
 
-__all__ = ["Lookup", "checked_addresses", "inner", "lookup", "refusal"]
+__all__ = ["Lookup", "checked_addresses", "in_time", "inner", "lookup", "refusal"]
 
 Lookup = Callable[[str], tuple[str, ...]]
 
-_V4_NETWORKS = {
-    "cloud metadata": ("169.254.169.254/32", "168.63.129.16/32", "100.100.100.200/32"),
+# IANA's registries of special-purpose addresses, whole, and what clouds keep for themselves: our own table, so that every Python
+# answers alike. What stands further up is the more telling name.
+_SPECIAL = {
+    "cloud metadata": ("169.254.169.254/32", "168.63.129.16/32", "100.100.100.200/32", "fd00:ec2::254/128"),
+    "unspecified": ("0.0.0.0/32", "::/128"),
+    "loopback": ("127.0.0.0/8", "::1/128"),
+    "link-local": ("169.254.0.0/16", "fe80::/10"),
+    "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10"),
     "carrier-grade NAT": ("100.64.0.0/10",),
+    "of this network": ("0.0.0.0/8",),
+    "for documentation": ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20"),
+    "for benchmarks": ("198.18.0.0/15", "2001:2::/48"),
     "a 6to4 relay": ("192.88.99.0/24",),
-}
-_V6_NETWORKS = {
     "an IPv4-mapped address": ("::ffff:0:0/96",),
     "a NAT64 address": ("64:ff9b::/96", "64:ff9b:1::/48"),
     "a tunnel to an IPv4 address": ("2002::/16", "2001::/32"),
+    "for routers": ("5f00::/16",),
+    "thrown away": ("100::/64", "100:0:0:1::/64"),
+    "assigned to protocols": ("192.0.0.0/24", "2001::/23", "192.31.196.0/24", "192.52.193.0/24", "192.175.48.0/24", "2620:4f:8000::/48"),
+    "multicast": ("224.0.0.0/4", "ff00::/8"),
+    "reserved": ("240.0.0.0/4",),
 }
+_NETWORKS = [(ipaddress.ip_network(network), reason) for reason, networks in _SPECIAL.items() for network in networks]
 _V6_GLOBAL = ipaddress.IPv6Network("2000::/3")
-_KINDS = ("unspecified", "loopback", "link_local", "multicast", "reserved", "private")
 _INNER = (".localhost", ".local", ".internal", ".intranet", ".lan", ".home.arpa", ".localdomain")
 _LOOKS_NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 
@@ -42,22 +56,31 @@ def lookup(host: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
+def in_time(resolve: Lookup, host: str, seconds: float) -> tuple[str, ...]:
+    """What `resolve` says within `seconds`. Raises `Transient` when a resolver keeps us waiting: it has no time-out of its own."""
+    answer: Future[tuple[str, ...]] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(resolve(host))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="resolve", daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except TimeoutError as error:
+        raise Transient("the name could not be resolved in time") from error
+
+
 def refusal(address: str) -> str | None:
     """Why `address` may not be reached; None when it is an ordinary public one."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
         return "not an address"
-    tables = _V4_NETWORKS if ip.version == 4 else _V6_NETWORKS
-    named = next((reason for reason, networks in tables.items() if any(ip in ipaddress.ip_network(n) for n in networks)), None)
-    if named:
-        return named
-    kind = next((kind for kind in _KINDS if getattr(ip, f"is_{kind}")), None)
-    if kind:
-        return kind.replace("_", "-")
-    if not ip.is_global or (ip.version == 6 and ip not in _V6_GLOBAL):
-        return "not global"
-    return None
+    special = next((reason for network, reason in _NETWORKS if ip.version == network.version and ip in network), None)
+    return special or ("not global" if ip.version == 6 and ip not in _V6_GLOBAL else None)
 
 
 def inner(host: str) -> str | None:

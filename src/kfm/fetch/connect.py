@@ -5,7 +5,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from kfm.errors import UsageError
-from kfm.fetch.address import Lookup, checked_addresses
+from kfm.fetch.address import Lookup, checked_addresses, in_time
 from kfm.fetch.base import UpstreamRefused
 from kfm.fetch.pace import Pace
 from kfm.fetch.trouble import Transient
@@ -38,7 +38,10 @@ class Dialer:
         if self._reroute is not None:
             return self._connect((self._reroute[0],), self._reroute[1], pace)
         # Resolved once: what is checked here is what is connected to, whatever the name says a moment later.
-        addresses = checked_addresses(target.host, resolve=self._resolve, allow_loopback=self._allow_loopback)
+        patience = min(self._timeout, pace.left())
+        addresses = checked_addresses(
+            target.host, resolve=lambda host: in_time(self._resolve, host, patience), allow_loopback=self._allow_loopback
+        )
         sock = self._connect(addresses, target.port, pace)
         return sock if target.scheme == "http" else self._secure(sock, target.host)
 

@@ -118,6 +118,7 @@ class Question:
         if target.scheme == "https" and found.scheme == "http":
             raise _denied_redirect("from https to http")
         _check_host(found, self._request.hosts, answered=True)
+        _check_port(found, self._request)
         return found
 
 
@@ -133,6 +134,7 @@ def usable_target(request: FetchRequest) -> Target:
         check_value("Accept", request.accept)
     target = parse_url(request.url)
     _check_host(target, request.hosts, answered=bool(request.made_from))
+    _check_port(target, request)
     if request.etag is not None and strong_etag(request.etag) is None:
         raise UsageError(
             "The validator of the last version is not a strong ETag.",
@@ -144,7 +146,7 @@ def usable_target(request: FetchRequest) -> Target:
 
 def _check_host(target: Target, hosts: tuple[str, ...], *, answered: bool) -> None:
     """Refuse a host that is not listed; `answered`: upstream named it, not the registry."""
-    if target.host in hosts:
+    if target.host in hosts or f"{target.host}:{target.port}" in hosts:
         return
     inside = inner(target.host) if answered else None
     tested = target.host in _LOOPBACK and any(host in _LOOPBACK for host in hosts)  # a workspace for tests
@@ -159,6 +161,18 @@ def _check_host(target: Target, hosts: tuple[str, ...], *, answered: bool) -> No
         expected=f"one of {', '.join(hosts) or 'no hosts at all'}",
         remedy="Add it to `source.hosts` in the registry if you trust it.",
     )
+
+
+def _check_port(found: Target, request: FetchRequest) -> None:
+    """Upstream may send us to another port of a host only where the registry lists it: beside a web server others may listen."""
+    first = parse_url(request.made_from or request.url)
+    known = _same_place(first, found) if found.host == first.host else found.port == DEFAULT_PORTS[found.scheme]
+    if not known and f"{found.host}:{found.port}" not in request.hosts:
+        raise Denied(
+            f"Upstream leads to port {found.port} of {found.host}, which is not allowed for this dataset.",
+            expected=f"port {first.port}" if found.host == first.host else "the usual port of http or https",
+            remedy=f"Add {found.host}:{found.port} to `source.hosts` in the registry if you trust it.",
+        )
 
 
 def _denied_redirect(where: str) -> Denied:

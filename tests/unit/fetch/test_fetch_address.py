@@ -28,7 +28,7 @@ from kfm.fetch.trouble import Transient
         ("240.0.0.1", "reserved"),
         ("255.255.255.255", "reserved"),
         ("0.0.0.0", "unspecified"),
-        ("0.1.2.3", "private"),
+        ("0.1.2.3", "of this network"),
         ("::", "unspecified"),
         ("::ffff:8.8.8.8", "an IPv4-mapped address"),
         ("::ffff:127.0.0.1", "an IPv4-mapped address"),
@@ -38,10 +38,20 @@ from kfm.fetch.trouble import Transient
         ("64:ff9b:1::1", "a NAT64 address"),
         ("2002:7f00:1::", "a tunnel to an IPv4 address"),
         ("2001:0:7f00:1::", "a tunnel to an IPv4 address"),
-        ("fd00:ec2::254", "private"),
-        ("fec0::1", "not global"),
-        ("192.0.2.1", "private"),
-        ("198.18.0.1", "private"),
+        ("fd00:ec2::254", "cloud metadata"),
+        ("fec0::1", "private"),
+        ("192.0.2.1", "for documentation"),
+        ("198.18.0.1", "for benchmarks"),
+        ("192.0.0.1", "assigned to protocols"),
+        ("192.0.0.170", "assigned to protocols"),
+        ("192.175.48.1", "assigned to protocols"),
+        ("2001:1::1", "assigned to protocols"),
+        ("2001:20::1", "assigned to protocols"),
+        ("3fff::1", "for documentation"),
+        ("3fff:fff:ffff::1", "for documentation"),
+        ("5f00::1", "for routers"),
+        ("100::1", "thrown away"),
+        ("4000::1", "not global"),
         ("192.88.99.1", "a 6to4 relay"),
         ("168.63.129.16", "cloud metadata"),
         ("not an address", "not an address"),
@@ -51,7 +61,7 @@ def test_addresses_that_are_not_public_are_refused(address, reason):
     assert refusal(address) == reason
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "100.63.255.255", "100.128.0.1", "2606:4700::1111", "2a00::1"])
+@pytest.mark.parametrize("address", ["8.8.8.8", "192.0.1.1", "3ffe::1", "2001:4860::8888", "100.63.255.255", "100.128.0.1", "2606:4700::1111", "2a00::1"])
 def test_public_addresses_are_fine(address):
     assert refusal(address) is None
 

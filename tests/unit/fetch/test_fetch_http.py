@@ -9,6 +9,7 @@ import pytest
 from kfm.errors import Denied, KfmError, StepFailed, UpstreamUnavailable, UsageError
 from kfm.fetch.base import Budget, Fetcher, FetchRequest, TooLarge, UpstreamRefused
 from kfm.fetch.http import HttpFetcher
+from kfm.fetch.question import usable_target
 
 TAG = '"v1"'
 BODY = b"a,b\n1,2\n"
@@ -201,7 +202,7 @@ def test_a_redirect_to_a_listed_host_is_followed_without_headers(upstream, say, 
     upstream.answers(say.answer(302, Location=target), say.answer(body=BODY))
     request = FetchRequest(
         url=upstream.url(host="data.example"),
-        hosts=("data.example", "cdn.example"),
+        hosts=("data.example", f"cdn.example:{upstream.port}"),
         headers={"Authorization": "env:MY_TOKEN", "X-Plain": "1"},
         etag=TAG,
     )
@@ -227,8 +228,49 @@ def test_another_port_of_the_same_host_gets_no_credentials(upstream, say, fetche
     other = tls_upstream(None)
     upstream.answers(say.answer(302, Location=other.url()))
     other.answers(say.answer(body=BODY))
-    fetcher().fetch(request_for(headers={"X-Plain": "1"}), into)
+    fetcher().fetch(request_for(headers={"X-Plain": "1"}, hosts=("127.0.0.1", f"127.0.0.1:{other.port}")), into)
     assert "x-plain" not in other.asked[0].headers
+
+
+def test_a_redirect_to_a_port_nobody_listed_is_denied(upstream, say, fetcher, request_for, into, tls_upstream):
+    other = tls_upstream(None)
+    upstream.answers(say.answer(302, Location=other.url()))
+    with pytest.raises(Denied, match=f"leads to port {other.port} of 127.0.0.1") as told:
+        fetcher().fetch(request_for(), into)
+    assert f"Add 127.0.0.1:{other.port} to `source.hosts`" in told.value.remedy
+    assert other.asked == []
+
+
+@pytest.mark.parametrize(
+    ("first", "found", "hosts", "fine"),
+    [
+        ("http://a.example/", "https://a.example/", ("a.example",), True),
+        ("http://a.example/", "http://a.example:443/", ("a.example",), False),
+        ("https://a.example:8443/", "https://a.example/", ("a.example",), False),
+        ("https://a.example/", "https://a.example:9200/", ("a.example",), False),
+        ("https://a.example/", "https://a.example:9200/", ("a.example", "a.example:9200"), True),
+        ("https://a.example/", "https://b.example/", ("a.example", "b.example"), True),
+        ("http://a.example:8080/", "http://b.example/", ("a.example", "b.example"), True),
+        ("https://a.example/", "https://b.example:6379/", ("a.example", "b.example"), False),
+        ("https://a.example/", "https://b.example:6379/", ("a.example", "b.example:6379"), True),
+    ],
+)
+def test_a_made_address_keeps_to_the_ports_of_its_hosts(first, found, hosts, fine):
+    request = FetchRequest(url=found, made_from=first, hosts=hosts)
+    if fine:
+        assert usable_target(request).url == found
+    else:
+        with pytest.raises(Denied, match="leads to port"):
+            usable_target(request)
+
+
+def test_a_resolver_that_never_answers_is_not_waited_for(fetcher, request_for, into, upstream):
+    ended = threading.Event()
+    with pytest.raises(UpstreamUnavailable, match="not be resolved in time"):
+        fetcher(resolve=lambda host: (ended.wait(60), ())[1], connect_timeout=0.05, attempts=1).fetch(
+            request_for(url=upstream.url(host="data.example"), hosts=("data.example",)), into
+        )
+    ended.set()
 
 
 @pytest.mark.parametrize(

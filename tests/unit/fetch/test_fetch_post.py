@@ -83,7 +83,7 @@ def test_a_made_address_on_another_allowed_host_gets_no_credentials(upstream, sa
     request = FetchRequest(
         url=upstream.url("/b?api_key=env:OURS", host="cdn.example"),
         made_from=upstream.url("/a?api_key=env:OURS", host="data.example"),
-        hosts=("data.example", "cdn.example"),
+        hosts=("data.example", f"cdn.example:{upstream.port}"),
         headers={"Authorization": "env:OURS"},
     )
     fetcher(resolve=lambda _: ("127.0.0.1",)).fetch(request, into)
