@@ -65,6 +65,29 @@ def test_a_link_does_not_lead_out(zone: LocalZone, tmp_path: Path) -> None:
         zone.create("link/y", b"")
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_nothing_is_made_behind_a_link(zone: LocalZone, tmp_path: Path, inside: bool) -> None:
+    elsewhere = (zone.root if inside else tmp_path) / "elsewhere"
+    zone.root.mkdir(exist_ok=True)
+    elsewhere.mkdir()
+    os.symlink(elsewhere, zone.root / "catalog")
+    with pytest.raises(IntegrityError, match="leads through a link: catalog"):
+        zone.create("catalog/channels/trees/00000001.json", b"")
+    with pytest.raises(IntegrityError, match="leads through a link"):
+        zone.exists("catalog/channels/trees/00000001.json")
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["folder", "link to nowhere"])
+def test_what_is_no_file_is_named_and_not_taken_for_one(zone: LocalZone, kind: str) -> None:
+    zone.create("a/1", b"one")
+    place = zone.root / "a" / "2"
+    place.mkdir() if kind == "folder" else place.symlink_to("nothing")
+    for ask in (lambda: zone.exists("a/2"), lambda: zone.create("a/2", b"two")):
+        with pytest.raises(IntegrityError, match=r"a/2 is no file"):
+            ask()
+
+
 def test_a_projection_is_replaced_whole(zone: LocalZone) -> None:
     zone.replace("p", b"one")
     zone.replace("p", b"two")

@@ -131,13 +131,19 @@ class LocalZone:
 
     def local(self, path: str) -> Path:
         target = self.root / check_path(path)
-        parent = target.parent
-        if parent.exists() and not parent.resolve().is_relative_to(self.root.resolve()):
-            raise IntegrityError(
-                f"{path} leads out of the zone through a link.",
-                expected="no links in a zone",
-                remedy="Remove the link, then run `kfm doctor`.",
-            )
+        place = str(self.root)
+        for part in path.split("/")[:-1]:  # before anything is made on the way
+            place = f"{place}/{part}"
+            try:
+                mode = os.lstat(place).st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                break
+            if stat.S_ISLNK(mode):
+                raise IntegrityError(
+                    f"{path} leads through a link: {place[len(self._prefix) :]}.",
+                    expected="no links in a zone",
+                    remedy="Put the folder itself there (another disk is mounted, not linked), then run `kfm doctor`.",
+                )
         return target
 
     # ---- temporary names ---------------------------------------------------------------------------------------
@@ -244,6 +250,8 @@ class LocalZone:
         try:
             os.link(temp, target)  # unlike rename, never replaces: what is immutable cannot be overwritten by accident
         except FileExistsError:
+            if not stat.S_ISREG(os.lstat(target).st_mode):
+                raise _no_file(str(target)[len(self._prefix) :]) from None
             return False
         return True
 
@@ -334,7 +342,12 @@ class LocalZone:
         return self.local(path).read_bytes()
 
     def exists(self, path: str) -> bool:
-        return self.local(path).is_file()
+        target = self.local(path)
+        if target.is_file():
+            return True
+        if os.path.lexists(target):  # nothing can be made there, and nothing read
+            raise _no_file(path)
+        return False
 
     def stat(self, path: str) -> Stored | None:
         target = self.local(path)
@@ -348,6 +361,14 @@ class LocalZone:
             names[:] = sorted(n for n in names if n != ".tmp")
             for name in sorted(files):
                 yield os.path.relpath(os.path.join(folder, name), self.root)
+
+
+def _no_file(path: str) -> IntegrityError:
+    return IntegrityError(
+        f"{path} is no file: a folder, or a link to nowhere, stands in its place.",
+        expected="a file, or nothing",
+        remedy="Move it away, then run again.",
+    )
 
 
 def _fsync_path(path: Path) -> None:

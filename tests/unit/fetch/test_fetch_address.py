@@ -61,7 +61,9 @@ def test_addresses_that_are_not_public_are_refused(address, reason):
     assert refusal(address) == reason
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "192.0.1.1", "3ffe::1", "2001:4860::8888", "100.63.255.255", "100.128.0.1", "2606:4700::1111", "2a00::1"])
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "192.0.1.1", "3ffe::1", "2001:4860::8888", "100.63.255.255", "100.128.0.1", "2606:4700::1111", "2a00::1"]
+)
 def test_public_addresses_are_fine(address):
     assert refusal(address) is None
 
