@@ -41,6 +41,7 @@ __all__ = [
     "freed",
     "hold",
     "release",
+    "removed_files",
     "removed_versions",
     "settle",
     "sweep",
@@ -442,6 +443,11 @@ def removed_versions(zone: Zone, dataset_id: str) -> set[str]:
     """Versions that retention removed: missing, and rightly so."""
     named = {version for plan in _plans(zone, dataset_id) for version in plan.versions}
     return {version for version in named if not zone.exists(f"processed/{dataset_id}/{version}/checksums.sha256")}
+
+
+def removed_files(zone: Zone, dataset_id: str) -> set[str]:
+    """Every file that a sweep had on its plan."""
+    return {path for plan in _plans(zone, dataset_id) for path in plan.files}
 
 
 def _tidy(world: World, dataset_id: str, gone: set[str]) -> None:

@@ -18,7 +18,7 @@ from kfm.claim import Decision, check_switch, claim, failed_row, is_noop
 from kfm.clock import rfc3339
 from kfm.closing import close_log, idempotency_state
 from kfm.commitments import SEALED
-from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import CaptureRefused, ConnectorFailed, ConnectorKilled, InputFile, TransformJob, TransformResult
 from kfm.errors import Denied, Fenced, IntegrityError, KfmError, Quarantined, StepFailed, StoreUnavailable, UsageError
 from kfm.model import ids
 from kfm.model.dataset import Column
@@ -37,6 +37,7 @@ from kfm.zones.base import hash_file, room
 __all__ = ["Steps", "Update", "guarded", "known_columns", "look_and_plan", "make_plan", "part_folder", "transform_job", "update"]
 
 Steps = Generator[str, None, Outcome | None]
+_MOST_KILLED = 3  # a machine without the memory for a step ends it every time
 
 
 def make_plan(target: Target, inputs: tuple[SourceRef, ...]) -> Plan:
@@ -110,6 +111,8 @@ def guarded(work: "Update") -> Steps:
     except (KeyboardInterrupt, SystemExit, StoreUnavailable):
         work.release()  # the run stays CLAIMED and is resumed
         raise
+    except ConnectorKilled as error:
+        return work.interrupted(error)
     except KfmError as error:
         return work.fail(error)
     except OSError as error:
@@ -225,6 +228,22 @@ class Update:
             finish(world, row.run_id)
         rows = {"rows_read": row.rows_read, "quarantined": detail.get("quarantined", 0)}
         return self.outcome("FAILED", told, exit_code=error.exit_code, remedy=error.remedy, **rows)
+
+    def interrupted(self, error: ConnectorKilled) -> Outcome:
+        """The run stays CLAIMED and is resumed: its job backs off, the leases are free. One that is ended again and again fails."""
+        wal = self.wal
+        begun = sum(r.status == "IN_PROGRESS" for r in wal.records if r.step_id in ("transform", "assemble")) if wal is not None else 0
+        if wal is None or begun > _MOST_KILLED:
+            return self.fail(error)
+
+        def leave(tx: Any) -> None:
+            tx.leases.check(self.token)
+            self.requeue(tx, error.happened)
+            tx.leases.release(*self.tokens)
+
+        self.world.store.transaction(leave)
+        self.log.say("run.interrupted", stage="transform", level="warning", reason=error.happened)
+        return self.outcome("FAILED", error.happened, exit_code=error.exit_code, remedy=error.remedy)
 
     def _close_log(self, state: str, reason: str, level: str = "info", **fields: Any) -> None:
         target, captured = self.target, self.captured

@@ -190,9 +190,15 @@ def _verify_approvals(world: World, dataset_id: str, chain: dict[int, Generation
         return frozenset[str]().union(*(_signers(world.data.read(p)) for p in signed if world.data.exists(p)))
 
     places = {n: approvals_path(dataset_id, g.run_id) for n, g in promoted.items()}
+    places |= {n: _awaited(dataset_id, promoted[n].run_id, "approvals.json") for n, p in places.items() if not world.data.exists(p)}
     records = {n: world.data.read(p) for n, p in places.items() if world.data.exists(p)}
     note_unrecorded(found, dataset_id, unrecorded(chain, dataset_id, trust, wrong))
     check_recorded(chain, records, {n: builders(n, g.version_id) for n, g in promoted.items()}, trust, wrong)
+
+
+def _awaited(dataset_id: str, run_id: str, name: str) -> str:
+    """Where a file lies right after ★, until the next tick shows it in the catalog."""
+    return f"work/{dataset_id}/proposals/{run_id}/{name}"
 
 
 def _signers(raw: bytes) -> frozenset[str]:
@@ -243,6 +249,8 @@ def _verify_receipt(
             named[str(predicate.version_id)] = digest  # compared where the version is looked at
             continue
         stored = world.data.stat(where)
+        if stored is None and where.startswith("catalog/"):
+            stored = world.data.stat(_awaited(dataset_id, predicate.run_id, name))
         if stored is None:
             found.wrong(where, "the receipt names it, and it is missing", 3)
         elif digest not in (stored.digest, world.stand_in(dataset_id, stored.digest)):
@@ -259,6 +267,8 @@ def _decoded(raw: bytes) -> dict[str, Any] | None:
 
 def _verify_work(world: World, dataset_id: str, found: Verified) -> None:
     """Archived journals by their hash chains, parts by their names, raw indexes by what they list, rules by what was signed."""
+    from kfm.retention import removed_files
+
     head = world.store.read(lambda tx: tx.index.last_generation(dataset_id))
     try:
         suppress_rules(world, dataset_id, head.suppressed if head is not None else {})
@@ -282,7 +292,7 @@ def _verify_work(world: World, dataset_id: str, found: Verified) -> None:
             stored = world.data.stat(path)
             if stored is None or not stored.digest.startswith(f"sha256:{path.split('/')[3]}"):
                 found.wrong(path, "its bytes are not those it is named after")
-    index = world.data.local(f"raw/{dataset_id}/checksums.sha256")
+    index, swept = world.data.local(f"raw/{dataset_id}/checksums.sha256"), removed_files(world.data, dataset_id)
     if index.is_file():
         try:
             listed = parse_checksums(index.read_bytes())
@@ -290,6 +300,8 @@ def _verify_work(world: World, dataset_id: str, found: Verified) -> None:
             listed = {"": ""}
         for name, digest in listed.items():
             stored = world.data.stat(f"raw/{dataset_id}/{name}") if name else None
+            if stored is None and f"raw/{dataset_id}/{name}" in swept:
+                continue  # a sweep was killed before it rendered the list again
             if stored is None or stored.digest != digest:
                 found.wrong(
                     f"raw/{dataset_id}/checksums.sha256", f"it does not match {name or 'anything'}; `kfm doctor --fix` renders it again"

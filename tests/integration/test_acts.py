@@ -1,6 +1,9 @@
 """What people do to a channel: ★ stands in no transaction, and what it leaves to do is done by whoever comes next."""
 
 import json
+import os
+import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,3 +78,50 @@ def test_an_act_killed_before_its_generation_changes_nothing(
     assert official(kfm) == two and json.loads(kfm("doctor", "--json").out)["findings"] == []
     revisions(kfm, sample, 2)
     assert not act.exists(), "the run after it took the number, and its tick dropped the intent"
+
+
+def test_a_run_whose_child_is_killed_goes_on_when_it_is_resumed(kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One ledger row, whoever ended the child; one that is ended every time fails in the end."""
+    from kfm.connectors.process import _Child
+
+    real, kills = _Child.converse, [1]
+
+    def converse(self: _Child, *args: Any) -> Any:
+        if kills[0] > 0:
+            kills[0] -= 1
+            os.killpg(self._process.pid, signal.SIGKILL)
+        return real(self, *args)
+
+    monkeypatch.setattr(_Child, "converse", converse)
+    said = kfm("run", QUAKES, "--json")
+    assert said.code == 1 and "SIGKILL" in said.json["runs"][0]["reason"]
+    (first,) = kfm("runs", QUAKES, "--json").json["runs"]
+    assert kfm("run", QUAKES).code == 0
+    (row,) = kfm("runs", QUAKES, "--json").json["runs"]
+    assert (row["run_id"], row["state"]) == (first["run_id"], "COMMITTED")
+    kills[0] = 99
+    for _ in range(5):
+        kfm("run", QUAKES, "--force", "--reason", "again") if _ == 0 else kfm("resume")
+    assert [r["state"] for r in kfm("runs", QUAKES, "--json").json["runs"]] == ["FAILED", "COMMITTED"]
+
+
+def test_verify_knows_what_the_next_tick_will_make(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right after ★ nothing is shown or archived yet; the official version is whole all the same."""
+
+    class Killed(BaseException):
+        pass
+
+    for name in ("project", "finish", "deliver"):
+        with monkeypatch.context() as killed:
+            killed.setattr(f"kfm.promote.{name}", lambda *_: (_ for _ in ()).throw(Killed))
+            sample.control(QUAKES, revision=("project", "finish", "deliver").index(name))
+            with pytest.raises(Killed):
+                kfm("run", QUAKES)
+        said = kfm("verify", "--json")
+        assert (said.code, said.json["problems"]) == (0, []), name
+    kfm("run", QUAKES)
+    (ws / "data" / "catalog" / "prov" / QUAKES).rename(tmp_path / "prov")
+    shutil.rmtree(ws / "data" / "work" / QUAKES / "proposals")
+    assert kfm("verify").code == 3, "nobody will make it"

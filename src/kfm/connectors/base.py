@@ -24,6 +24,7 @@ __all__ = [
     "CaptureRefused",
     "ColumnProfile",
     "ConnectorFailed",
+    "ConnectorKilled",
     "Held",
     "InputFile",
     "Refusal",
@@ -213,6 +214,10 @@ class ConnectorFailed(StepFailed):
     def __init__(self, happened: str, *, expected: str, remedy: str, stack: str = "") -> None:
         super().__init__(happened, expected=expected, remedy=remedy)
         self.stack = stack
+
+
+class ConnectorKilled(ConnectorFailed):
+    """Somebody ended the child from outside: it says nothing about the code or the data, and the run goes on when it is resumed."""
 
 
 def ends_open(path: Path) -> bool:

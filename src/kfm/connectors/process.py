@@ -24,6 +24,7 @@ from kfm.connectors.base import (
     UNCONFINED,
     CaptureRefused,
     ConnectorFailed,
+    ConnectorKilled,
     Held,
     Refusal,
     Refused,
@@ -346,6 +347,10 @@ class _Child:
         """Whether it broke by itself, as C libraries do over bytes they do not expect."""
         return -(self._process.returncode or 0) in _CRASHES
 
+    def killed(self) -> bool:
+        """Whether somebody else ended it; the parent ends it only when it has nothing more to say."""
+        return -(self._process.returncode or 0) in (signal.SIGKILL, signal.SIGTERM)
+
     def how_it_ended(self) -> str:
         """Its exit in words."""
         status = self._process.returncode
@@ -365,6 +370,12 @@ def _answer(ended: _Ended, child: _Child, job: TransformJob) -> TransformResult:
                 remedy="Look at the captured bytes with care, they may be an attack; report them upstream.",
                 detail={"output": child.tail.decode("utf-8", "replace")},
             )
+        )
+    if last is None and not ended.why and child.killed():
+        raise ConnectorKilled(
+            f"The transform's child process was ended from outside: {child.how_it_ended()}.",
+            expected="a result within the time and memory allowed",
+            remedy="`kfm resume` goes on from its capture; where the machine has too little memory for it, it is ended again.",
         )
     if last is None:
         raise ConnectorFailed(
