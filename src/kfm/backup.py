@@ -1,6 +1,7 @@
 """backup: a workspace and its store as of one moment, every file with its digest; what is torn is refused when it is restored."""
 
 import errno
+import fcntl
 import hashlib
 import os
 import re
@@ -16,15 +17,17 @@ import msgspec
 from kfm import __version__, canonical
 from kfm.clock import SystemClock, rfc3339
 from kfm.errors import IntegrityError, UsageError
+from kfm.flock import is_unlocked
 from kfm.model import ids
 from kfm.store.sqlite import standing_still
 from kfm.wiring import open_store, open_world, reindex_workspace
 from kfm.workspace import Workspace, open_workspace
 from kfm.zones.base import check_path, hash_file
+from kfm.zones.local import fsync_dir
 
-__all__ = ["Manifest", "check_backup", "make_backup", "restore_backup"]
+__all__ = ["UNFINISHED", "Manifest", "check_backup", "make_backup", "restore_backup"]
 
-MANIFEST, STORE, FILES = "BACKUP.json", "store.sqlite", "workspace"
+MANIFEST, STORE, FILES, UNFINISHED = "BACKUP.json", "store.sqlite", "workspace", ".kfm-unfinished"
 _PASSING = {".tmp", "__pycache__", ".git", ".venv"}  # folders nobody restores
 _OWN = {"policy", "data", "pipelines", "scripts", "src"} | {f"data/{zone}" for zone in ("registry", "raw", "work", "processed", "catalog")}
 _SYSTEM = (Path("/dev"), Path("/proc"), Path("/sys"), Path("/run"))
@@ -72,7 +75,7 @@ def make_backup(workspace: Workspace, folder: Path, *, link: bool = False, with_
             "The backup would lie inside the workspace.", expected="another folder", remedy="Name one outside, best on another disk."
         )
     _must_be_empty(folder, "a new or empty folder for each backup")
-    with _all_or_nothing(folder):
+    with _all_or_nothing(folder), _unfinished(folder):
         return _made(workspace, folder, link, with_keys)
 
 
@@ -106,7 +109,27 @@ def _all_or_nothing(folder: Path) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def _unfinished(folder: Path) -> Iterator[None]:
+    """The folder says that it is not whole yet, and by a lock that somebody is at work on it: what a killed one left is begun anew."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    mark = folder / UNFINISHED
+    lock = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        fsync_dir(folder)
+        yield
+        mark.unlink()
+        fsync_dir(folder)
+    finally:
+        os.close(lock)
+
+
 def _must_be_empty(folder: Path, expected: str) -> None:
+    if (folder / UNFINISHED).is_file() and is_unlocked(folder / UNFINISHED):
+        for entry in [e for e in folder.iterdir() if e.name != UNFINISHED]:
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        (folder / UNFINISHED).unlink()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder.name} is not empty.", expected=expected, remedy="Name another folder.")
 
@@ -325,7 +348,7 @@ def restore_backup(folder: Path, target: Path) -> dict[str, Any]:
     """Make a workspace at `target`: leases are gone, jobs and unfinished runs go on, no token of the old one is valid here."""
     found = check_backup(folder)
     _must_be_empty(target, "a new or empty folder")
-    with _all_or_nothing(target):
+    with _all_or_nothing(target), _unfinished(target):
         return _restored(folder, target, found)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kfm.drill import passes, power
+from kfm.drill.commands import SCENES, drill_commands
 from kfm.drill.compare import difference, look
 from kfm.drill.copies import bench
 from kfm.drill.drill import Drill, Order
@@ -215,6 +216,25 @@ def test_the_result_is_plain_json(kfm: Kfm) -> None:
     said = kfm("drill", "no_such_dataset", "--json")
     assert said.code == 2
     assert json.loads(said.out)["exit_code"] == 2
+
+
+@pytest.mark.needs_strace
+@pytest.mark.usefixtures("strace")
+def test_an_erasure_killed_at_a_system_call_is_finished(kfm: Kfm) -> None:
+    said = kfm("drill", "--command", "withdraw-erase", "--points", "2", "--json")
+    assert (said.code, said.json["failures"]) == (0, [])
+    assert said.json["killed"] == said.json["commands"]["withdraw-erase"]["killed"] == 2
+    assert kfm("drill", "--command", "nothing-like-it").code == 2 == kfm("drill").code
+
+
+@pytest.mark.drill
+@pytest.mark.needs_strace
+@pytest.mark.usefixtures("strace")
+@pytest.mark.parametrize("name", SCENES)
+def test_a_command_killed_anywhere_is_finished_or_undone(name: str) -> None:
+    found = drill_commands([name], 40)
+    assert found.failures == []
+    assert len(found.killed) == min(40, found.listed[name])
 
 
 KANSAS = Path(__file__).parents[2] / "kansas" / "data" / "registry"

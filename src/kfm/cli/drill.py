@@ -1,6 +1,10 @@
 """Kill a dataset's pipeline everywhere, resume it, compare with the uninterrupted run.
 
 Works in throw-away copies fed from the last capture: no network, and this workspace is only read.
+
+kfm drill --command NAME|all [--points 40]   kill a command that changes something at random system calls, each time in a fresh workspace
+                                             made for it; `kfm resume` and the next run must finish or undo it, verify and doctor find nothing
+--json with --command = {commands: {NAME: {calls, killed}}, killed, failures: [{command, point, wrong}]}.
 """
 
 import sys
@@ -16,12 +20,16 @@ from kfm.workspace import open_workspace
 __all__ = ["as_json", "configure", "main", "tell"]
 
 _SHOWN = 10
+KILLS = 40
 
 
 def configure(parser: Parser) -> None:
-    parser.add_argument("dataset", metavar="DATASET", help="the dataset to drill; it must have been run once")
+    parser.add_argument("dataset", metavar="DATASET", nargs="?", help="the dataset to drill; it must have been run once")
     parser.add_argument(
-        "--points", default=str(DEFAULT_POINTS), metavar="N|all|journal", help=f"about how many points; default: {DEFAULT_POINTS}"
+        "--command", dest="killed", metavar="NAME|all", help="kill this command instead: run, rollback, withdraw-erase, gc, …"
+    )
+    parser.add_argument(
+        "--points", metavar="N|all|journal", help=f"about how many points; default: {DEFAULT_POINTS}, with --command {KILLS} for each"
     )
     parser.add_argument("--jobs", type=int, default=0, metavar="N", help="passes at once; default: 2")
 
@@ -34,9 +42,42 @@ def _points(text: str) -> int | str:
     raise UsageError(f"--points is {text!r}.", expected="a number above 0, `all` or `journal`", remedy="Leave it out for the default.")
 
 
+def _commands(args: Any) -> int:
+    """Kill commands instead of a pipeline."""
+    from kfm.drill.commands import SCENES, Killed, drill_commands
+
+    kills = _points(args.points or str(KILLS))
+    if not isinstance(kills, int):
+        raise UsageError(f"--points is {kills!r}.", expected="a number above 0", remedy="Leave it out for the default.")
+
+    def told(killed: Killed) -> None:
+        if killed.wrong and not args.json:
+            print(f"  {sign('FAILED')} {killed.command} killed at {killed.point}\n       {mask_home(killed.wrong)}", flush=True)
+
+    found = drill_commands(list(SCENES) if args.killed == "all" else [args.killed], kills, told=told)
+    counts = {name: {"calls": calls, "killed": sum(k.command == name for k in found.killed)} for name, calls in found.listed.items()}
+    if args.json:
+        wrong = [{**asdict(k), "wrong": mask_home(k.wrong)} for k in found.failures]
+        emit({"commands": counts, "killed": len(found.killed), "failures": wrong})
+        return 0 if found.ok else 1
+    for name, count in counts.items():
+        bad = sum(k.command == name for k in found.failures)
+        print(
+            f"  {name:<18} {count['killed'] - bad:>5} of {count['killed']:<5} {sign('FAILED' if bad else 'PASS')}   of {count['calls']:,} there are"
+        )
+    print(f"\n{len(found.killed) - len(found.failures)} of {len(found.killed)} were finished or undone.")
+    return 0 if found.ok else 1
+
+
 def main(args: Any) -> int:
+    if args.killed:
+        return _commands(args)
+    if args.dataset is None:
+        raise UsageError(
+            "No dataset is named.", expected="kfm drill DATASET, or --command NAME", remedy="Name one; `kfm status` lists them."
+        )
     workspace = open_workspace(args.workspace)
-    points = _points(args.points)
+    points = _points(args.points or str(DEFAULT_POINTS))
     live = sys.stderr.isatty() and not args.json
     if not args.json:
         print("Kill at every record, call and sync, resume, compare.       last capture, no network\n", flush=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from kfm.drill import trace
 from kfm.drill.trace import Point
 
-__all__ = ["Ended", "kill_at_call", "kill_at_commit", "listed", "recorded", "run"]
+__all__ = ["Ended", "ended_group", "environment", "kill_at_call", "kill_at_commit", "listed", "recorded", "run"]
 
 _PATIENCE_S = 600.0
 
@@ -31,7 +31,7 @@ class Ended:
         return self.code == 0
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Nothing that would lead a copy to the user's workspace or upstream."""
     return {k: v for k, v in os.environ.items() if not k.startswith("KFM_")}
 
@@ -39,11 +39,11 @@ def _environment() -> dict[str, str]:
 def _start(command: Sequence[str], out: Path) -> "subprocess.Popen[bytes]":
     with out.open("wb") as stdout, out.with_suffix(".err").open("wb") as stderr:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=_environment(), start_new_session=True, cwd=out.parent
+            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment(), start_new_session=True, cwd=out.parent
         )
 
 
-def _end(process: "subprocess.Popen[bytes]", copy: Path) -> str:
+def ended_group(process: "subprocess.Popen[bytes]", copy: Path) -> str:
     """Kill the whole group and wait until nobody works in the copy any more; what had to be killed by hand."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -99,9 +99,9 @@ def _to_end(command: Sequence[str], copy: Path) -> Ended:
     try:
         code = process.wait(_PATIENCE_S)
     except subprocess.TimeoutExpired:
-        _end(process, copy)
+        ended_group(process, copy)
         return Ended(1, "it did not end")
-    left = _end(process, copy)
+    left = ended_group(process, copy)
     if left:
         return Ended(1, left)
     return Ended(code, "" if code == 0 else _words(out) or f"exit {code}")
@@ -145,7 +145,7 @@ def kill_at_commit(copy: Path, dataset_id: str, order: str) -> str:
         code = process.wait(_PATIENCE_S)
     except subprocess.TimeoutExpired:
         code = 0
-    left = _end(process, copy)
+    left = ended_group(process, copy)
     if code != -signal.SIGKILL or not mark.exists():
         return f"it was not killed there: exit {code}"
     return left
@@ -165,9 +165,9 @@ def _kill_run(copy: Path, dataset_id: str, point: Point) -> str:
     try:
         process.wait(_PATIENCE_S)
     except subprocess.TimeoutExpired:
-        _end(process, copy)
+        ended_group(process, copy)
         return "it did not end"
-    left = _end(process, copy)
+    left = ended_group(process, copy)
     calls = list(trace.parse(log))
     met = [c for c in calls if c.name == point.call]
     if not any(c.killed for c in calls) or len(met) != point.nth:
@@ -196,7 +196,7 @@ def _kill_connector(copy: Path, dataset_id: str, point: Point) -> str:
             break
         time.sleep(0.005)
     stopped = process.poll() is None and log.is_file() and "stopped by SIGSTOP" in log.read_text("latin-1")
-    left = _end(process, copy)
+    left = ended_group(process, copy)
     if not stopped:
         return "it was not stopped there"
     return _role_met(log, point, copy) or left
