@@ -181,9 +181,7 @@ def main(args: Any) -> int:
     if held.whole:
         print(f"  {sign('PASS')} isolation: Landlock {held.landlock} and seccomp hold what reads and transforms data")
     else:
-        print(
-            f"  {sign('NOOP')} isolation: {held.why}; shipped code runs with a warning, on public data only, unless it is `isolation: best_effort`"
-        )
+        print(f"  {sign('NOOP')} isolation: {held.why}; shipped code runs with a warning, docs/connectors.md says what else may run")
     mended = sum(f["fixed"] for f in found)
     print(f"{sign('PASS')} nothing to mend" if not left and not mended else f"{len(left) + mended} findings, {mended} mended")
     if code:
