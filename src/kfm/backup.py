@@ -16,6 +16,7 @@ import msgspec
 
 from kfm import __version__, canonical
 from kfm.clock import SystemClock, rfc3339
+from kfm.erase import Mark, erase_again
 from kfm.errors import IntegrityError, UsageError
 from kfm.flock import is_unlocked
 from kfm.model import ids
@@ -27,6 +28,7 @@ from kfm.zones.local import fsync_dir
 
 __all__ = ["UNFINISHED", "Manifest", "check_backup", "make_backup", "restore_backup"]
 
+ERASED = "ERASED-"  # the beginning of the names of files that say what was erased since
 MANIFEST, STORE, FILES, UNFINISHED = "BACKUP.json", "store.sqlite", "workspace", ".kfm-unfinished"
 _PASSING = {".tmp", "__pycache__", ".git", ".venv"}  # folders nobody restores
 _OWN = {"policy", "data", "pipelines", "scripts", "src"} | {f"data/{zone}" for zone in ("registry", "raw", "work", "processed", "catalog")}
@@ -93,7 +95,16 @@ def _made(workspace: Workspace, folder: Path, link: bool, with_keys: bool) -> Ma
     ).summed()  # fmt: skip
     os.sync()  # everything is on the disk before the manifest says so
     _write_durably(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    known = [line for line in _known_backups(workspace) if msgspec.json.decode(line)["folder"] != str(folder.resolve())]
+    known.append(msgspec.json.encode({"folder": str(folder.resolve()), "made_at": made.made_at}))
+    _write_durably(workspace.ledger / "backups.jsonl", b"".join(line + b"\n" for line in known))
     return made
+
+
+def _known_backups(workspace: Workspace) -> list[bytes]:
+    """A line for each backup of this workspace: an erasure marks those it reaches."""
+    path = workspace.ledger / "backups.jsonl"
+    return path.read_bytes().splitlines() if path.is_file() else []
 
 
 @contextmanager
@@ -330,7 +341,7 @@ def check_backup(folder: Path) -> Manifest:
         if hash_file(path) != (kept.digest, kept.size):
             raise _torn(folder, f"{name} has other bytes")
     present = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    if extra := sorted(present - set(listed) - {MANIFEST}):
+    if extra := sorted(name for name in present - set(listed) - {MANIFEST} if not name.startswith(ERASED)):
         raise _torn(folder, f"{extra[0]} is not listed")
     return found
 
@@ -365,6 +376,10 @@ def _restored(folder: Path, target: Path, found: Manifest) -> dict[str, Any]:
     workspace.ledger.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(folder / STORE, workspace.store_file)
     _new_epoch(workspace.store_file, found.epoch + 1)
+    marks = [msgspec.json.decode(path.read_bytes(), type=Mark) for path in sorted(folder.glob(f"{ERASED}*.json"))]
+    with open_world(workspace) as world:
+        for mark in marks:
+            erase_again(world, mark)
     behind = _is_behind(workspace)
     if behind and found.keys:
         reindex_workspace(workspace, [])
@@ -374,6 +389,7 @@ def _restored(folder: Path, target: Path, found: Manifest) -> dict[str, Any]:
     os.sync()
     return {
         "files": len(found.files),
+        "erased": sorted({mark.act.predicate.dataset_id for mark in marks}),
         "epoch": epoch,
         "reindexed": behind and found.keys,
         "reindex_needed": behind and not found.keys,

@@ -5,6 +5,7 @@ next (the command itself, `resume`, `doctor --fix`, the next run) destroys them 
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,8 +23,9 @@ from kfm.retention import alone
 from kfm.store.base import Token
 from kfm.world import World
 from kfm.zones.base import Zone
+from kfm.zones.local import LocalZone
 
-__all__ = ["Erasure", "finish_erasure", "left_behind", "plan_again"]
+__all__ = ["Erasure", "Mark", "backups_of", "erase_again", "finish_erasure", "left_behind", "plan_again"]
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +35,14 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     finished_at: str
     files: int
+    backups: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # made before it: whether each could be marked
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """`ERASED-<id>-<generation>.json` in a backup: what a restore does again, and the channel that says so."""
+
+    act: Act
+    channel: dict[str, str]  # name -> text of every generation up to it
 
 
 def plan_again(world: World, dataset_id: str) -> Act | None:
@@ -65,11 +75,48 @@ def finish_erasure(world: World, dataset_id: str, wait_s: float = 0.0) -> int | 
         now = rfc3339(world.clock.now())
         for act in acts:
             number = act.predicate.generation
-            told = Erasure(dataset_id=dataset_id, generation=number, finished_at=now, files=count)
+            marked = _mark_backups(world, act) or msgspec.UNSET
+            told = Erasure(dataset_id=dataset_id, generation=number, finished_at=now, files=count, backups=marked)
             world.data.replace(_record(dataset_id, number), pretty(told))
             world.store.transaction(lambda tx, act=act: _over(tx, world, act, tokens))
             drop(world, act)
     return count
+
+
+def _mark_backups(world: World, act: Act) -> dict[str, str]:
+    """Say in every backup that this workspace knows of what was erased since: a restore of it erases again."""
+    made, found = act.predicate, dict[str, str]()
+    path = "ledger/backups.jsonl"
+    lines = world.root.read(path).splitlines() if world.root.exists(path) else []
+    generations = {f"{n:08}.json": world.data.read(world.channel(made.dataset_id).path(n)).decode() for n in range(1, made.generation + 1)}
+    for folder in dict.fromkeys(Path(msgspec.json.decode(line)["folder"]) for line in lines):
+        found[str(folder)] = "gone or not reached"
+        if (folder / "BACKUP.json").is_file():
+            zone = LocalZone(folder)
+            try:
+                zone.create(f"ERASED-{made.dataset_id}-{made.generation:08}.json", pretty(Mark(act=act, channel=generations)))
+                found[str(folder)] = "marked"
+            except (KfmError, OSError):
+                continue
+            finally:
+                zone.close()
+    return found
+
+
+def backups_of(world: World, dataset_id: str, generation: int) -> dict[str, str]:
+    """The backups that were made before an erasure, and whether each says so now."""
+    path = _record(dataset_id, generation)
+    told = msgspec.json.decode(world.data.read(path), type=Erasure).backups if world.data.exists(path) else msgspec.UNSET
+    return {} if told is msgspec.UNSET else told
+
+
+def erase_again(world: World, mark: Mark) -> None:
+    """In a workspace made from a marked backup: the channel as it was, and its erasure once more."""
+    made = mark.act.predicate
+    for name, text in mark.channel.items():
+        world.data.create(f"catalog/channels/{made.dataset_id}/{name}", text.encode())
+    world.data.create(mark.act.path, pretty(mark.act))
+    finish_erasure(world, made.dataset_id)
 
 
 def _record(dataset_id: str, generation: int) -> str:

@@ -105,7 +105,13 @@ def test_a_killed_erasure_is_finished_by_whoever_comes_next(
 
 def test_what_comes_back_from_a_backup_after_an_erasure_is_found_and_destroyed(kfm: Kfm, two: Path, tmp_path: Path) -> None:
     shutil.copytree(two / "data", tmp_path / "kept")
-    assert kfm(*ORDER).code == 0 and kfm("verify").code == 0
+    backup, new = tmp_path / "backup", tmp_path / "new"
+    assert kfm("backup", str(backup), "--with-keys").code == 0
+    said = kfm(*ORDER, "--json")
+    assert said.code == 0 and said.json["backups"] == {str(backup): "marked"} and kfm("verify").code == 0
+    assert kfm("backup", str(backup), "--verify").code == 0
+    assert main(["backup", "--restore", str(backup), "-w", str(new)]) == 0 == main(["-w", str(new), "verify"])
+    assert left_of(new) == ["ledger/quarantine/journal-other.jsonl"], "what a marked backup brings back is erased again"
     shutil.copytree(tmp_path / "kept" / "raw", two / "data" / "raw", dirs_exist_ok=True)
     shutil.copytree(tmp_path / "kept" / "processed", two / "data" / "processed", dirs_exist_ok=True)
     said = kfm("verify", "--json")

@@ -6,8 +6,9 @@ kfm backup --restore DIR -w NEW         a workspace in NEW, in a store epoch of 
                                         and a dry run from a capture, and says what they find
 
 Links that stay in the workspace or its repository are followed; others are named and left out (`left_out`).
+A backup made before `kfm withdraw --erase` is marked by it where it can be reached; a restore of it erases the same again (`erased`).
 Private keys stay out unless --with-keys is given: keep such a backup as you keep the keys.
---json = {status, path, files, bytes, epoch, keys, made_at, left_out}; of --restore = {status, path, files, epoch, reindexed, reindex_needed, needs,
+--json = {status, path, files, bytes, epoch, keys, made_at, left_out}; of --restore = {status, path, files, erased, epoch, reindexed, reindex_needed, needs,
 findings, dry_run}.
 """
 

@@ -10,7 +10,7 @@ from kfm import canonical
 from kfm.acts import Act
 from kfm.cli.call import Parser, clock_flag, emit, heed_clock, offer
 from kfm.connectors.base import CaptureRefused
-from kfm.erase import finish_erasure, plan_again
+from kfm.erase import backups_of, finish_erasure, plan_again
 from kfm.errors import UsageError
 from kfm.judgement import may_show
 from kfm.operate import withdraw_rule, withdraw_whole
@@ -64,6 +64,7 @@ def main(args: Any) -> int:
         else:
             made = withdraw_whole(world, args.dataset, args.partition, args.reason.strip(), **said)
         gone = (finish_erasure(world, args.dataset, WAIT_S) or 0) if args.erase else 0
+        backups = backups_of(world, args.dataset, made.generation) if args.erase else {}
         offer(args, world, args.dataset)
     if args.json:
         emit(
@@ -73,11 +74,16 @@ def main(args: Any) -> int:
                 "generation": made.generation,
                 "version_id": made.version_id,
                 "erased_files": gone,
+                "backups": backups,
             }
         )
         return 0
     left = f"{made.version_id[:9]}… is official now" if made.version_id else "nothing is official now"
     print(f"Withdrawn from {args.dataset} by generation {made.generation}; {left}" + (f"; {gone} files destroyed" if args.erase else ""))
+    for folder, state in backups.items():
+        print(
+            f"  A backup made before it may still hold those bytes: {folder} ({state}). Destroy it; a restore of a marked one erases again."
+        )
     return 0
 
 
