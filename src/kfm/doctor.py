@@ -8,7 +8,7 @@ import msgspec
 
 from kfm.acts import owed
 from kfm.clock import rfc3339
-from kfm.erase import finish_erasure, left_behind, plan_again
+from kfm.erase import destroy_left, left_behind
 from kfm.errors import Fenced, IntegrityError, KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly
@@ -127,8 +127,10 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
         return
     for path in stale_records(world, head):
         found.add("projection.stale", path, f"it does not show generation {head.generation}", "Run `kfm doctor --fix`.", fix)
-    for path, what in left_behind(world, dataset_id):
-        found.add("erasure.unfinished", path, what, "Run `kfm resume` or `kfm doctor --fix`.", fix and _erased(world, dataset_id))
+    late = list(left_behind(world, dataset_id))
+    destroyed = bool(late) and fix and _erased(world, dataset_id)
+    for path, what in late:
+        found.add("erasure.unfinished", path, what, "Run `kfm resume` or `kfm doctor --fix`.", destroyed)
     for act in (a for a in owed(world, dataset_id) if not a.erases):
         what = f"generation {act.predicate.generation} is there, and what follows from it was not done"
         found.add("act.unfinished", act.path, what, "Run `kfm resume` or `kfm doctor --fix`.", fix)
@@ -158,10 +160,9 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
 
 
 def _erased(world: World, dataset_id: str) -> bool:
-    """Finish an erasure, also one whose plan is lost; False while a run is at work."""
+    """Destroy what should be gone; False while a run is at work."""
     try:
-        plan_again(world, dataset_id)
-        finish_erasure(world, dataset_id)
+        destroy_left(world, dataset_id)
     except Fenced:
         return False
     return True

@@ -25,7 +25,7 @@ from kfm.world import World
 from kfm.zones.base import Zone
 from kfm.zones.local import LocalZone
 
-__all__ = ["Erasure", "Mark", "backups_of", "erase_again", "finish_erasure", "left_behind", "plan_again"]
+__all__ = ["Erasure", "Mark", "backups_of", "destroy_left", "erase_again", "finish_erasure", "left_behind", "plan_again"]
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,6 +226,11 @@ def _forget(tx: Any, world: World, dataset_id: str, tokens: list[Token]) -> None
 def left_behind(world: World, dataset_id: str) -> Iterator[tuple[str, str]]:
     """(path, why) of what an erasure should have destroyed and is here: it is not finished, or somebody brought it back."""
     channel, number = world.channel(dataset_id), 0
+    if pending := erasing(world, dataset_id):
+        why = _why(pending[-1].predicate.generation)
+        head: Generation = world.store.transaction(lambda tx: channel.head(tx))
+        yield from ((path, why) for path in (*_in_data(world, dataset_id, head), *_in_root(world, dataset_id)))
+        return
     versions: dict[str, int] = {}
     for generation in world.store.read(lambda tx: tx.index.generations(dataset_id)):
         try:
@@ -238,16 +243,25 @@ def left_behind(world: World, dataset_id: str) -> Iterator[tuple[str, str]]:
             versions[generation.version_id] = generation.generation
     if not number:
         return
-    why = f"generation {number} says that it was erased, and it is here; `kfm doctor --fix` destroys it"
-    if any(act.predicate.generation == number for act in erasing(world, dataset_id)):
-        head: Generation = world.store.transaction(lambda tx: channel.head(tx))
-        yield from ((path, why) for path in (*_in_data(world, dataset_id, head), *_in_root(world, dataset_id)))
-        return
     gone = {version for version, last in versions.items() if last < number}
+    nothing = gone == versions.keys()  # official since: what a frozen run wrote after it is not to be here either
     record = world.data.local(_record(dataset_id, number))
     over = record.stat().st_mtime if record.is_file() else 0.0
     for path in _erasable(world.data, dataset_id, set()):
         place = place_of("data", path, dataset_id)
         older = place is not None and place.erased == "all" and world.data.local(path).stat().st_mtime < over
-        if older or _is_kept(path, gone):  # a backup that was copied back is as old as it was
-            yield path, why
+        late = nothing and path.startswith((f"raw/{dataset_id}/captures/", f"work/{dataset_id}/parts/"))
+        if older or late or _is_kept(path, gone):  # a backup that was copied back is as old as it was
+            yield path, _why(number)
+
+
+def _why(number: int) -> str:
+    return f"generation {number} says that it was erased, and it is here; `kfm doctor --fix` destroys it"
+
+
+def destroy_left(world: World, dataset_id: str) -> None:
+    """Finish an erasure, also one whose plan is lost; where others came after it, destroy what it should have."""
+    plan_again(world, dataset_id)
+    if finish_erasure(world, dataset_id) is None:
+        with alone(world, dataset_id):
+            world.data.remove_all([path for path, _ in left_behind(world, dataset_id)])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kfm.channel import Channel
 from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.model.paths import PLACES, place_of
@@ -28,7 +29,11 @@ class Killed(BaseException):
 
 
 def die_at(name: str, number: int, patch: pytest.MonkeyPatch) -> None:
-    """End the process, as far as one can from inside, before the n-th call of one of the zone's own."""
+    """End the process, as far as one can from inside, right after ★ or before the n-th call of one of the zone's own."""
+    if name == "star":
+        append = Channel.append
+        patch.setattr(Channel, "append", lambda *args: append(*args) and (_ for _ in ()).throw(Killed))
+        return
     real, calls = getattr(LocalZone, name), [0]
 
     def call(self: LocalZone, *args: Any) -> Any:
@@ -79,7 +84,7 @@ def test_a_killed_erasure_is_finished_by_whoever_comes_next(
     captures = [p for p in (two / "data" / "raw" / QUAKES / "captures").rglob("*") if p.is_file()]
     sums = [p.parent.name for p in captures] + [hash_file(p).digest.removeprefix("sha256:") for p in captures]
     finishers: list[tuple[str, ...]] = [("resume",), ("doctor", "--fix"), ("run", QUAKES), ORDER]
-    points = [("remove", 4), ("remove_all", 3), ("remove_all", 9), ("replace", 1)]
+    points = [("star", 1), ("remove", 4), ("remove_all", 3), ("remove_all", 9), ("replace", 1)]
     for number, (name, nth) in enumerate(points):
         ws = tmp_path / f"ws{number}"
         shutil.copytree(two, ws)
@@ -116,6 +121,10 @@ def test_what_comes_back_from_a_backup_after_an_erasure_is_found_and_destroyed(k
     shutil.copytree(tmp_path / "kept" / "processed", two / "data" / "processed", dirs_exist_ok=True)
     said = kfm("verify", "--json")
     assert said.code == 3 and {p["where"].split("/")[0] for p in said.json["problems"]} == {"raw", "processed"}
+    late = two / "data" / "raw" / QUAKES / "captures" / f"c{'0' * 32}" / "source.json"
+    late.parent.mkdir()
+    late.write_text("what a run that was frozen wrote when it woke up")
+    assert late.relative_to(two / "data").as_posix() in kfm("verify").out
     kfm("doctor", "--fix")
     assert kfm("verify").code == 0 and left_of(two) == ["ledger/quarantine/journal-other.jsonl"]
 
