@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm import assemble, promote, records, wiring
+from kfm import assemble, promote, proposal, records, wiring
 from kfm.bundle import bundle, verify_bundle
 from kfm.clock import SystemClock
 from kfm.gates import kernel
@@ -44,6 +44,13 @@ def _unattested(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(promote, "check_version_folder", lambda *_: None)
 
 
+def _unapproved(patch: pytest.MonkeyPatch) -> None:
+    """Nobody counts who agreed."""
+    patch.setattr(assemble, "needed", lambda *_, **__: 0)
+    patch.setattr(proposal, "weigh", lambda *_, **__: (0, 0))
+    patch.setattr(proposal, "missing", lambda *_: [])
+
+
 # What is taken out -> (how, what an outsider is told)
 CHECKS: dict[str, tuple[Patch, str]] = {
     "a gate": (_gate, "the gate books"),
@@ -52,6 +59,7 @@ CHECKS: dict[str, tuple[Patch, str]] = {
     "the second judgement": (lambda patch: patch.setattr(promote, "judge_candidate", lambda *_: []), "the gate integrity"),
     "the attestation": (_unattested, "The attestation does not hold"),
     "the lease": (lambda patch: patch.setattr(LeaseView, "check", lambda *_: ()), "the lease of the dataset"),
+    "the approvals": (_unapproved, "1 approval needed, 0 valid"),
 }
 
 
@@ -83,6 +91,9 @@ def test_a_check_that_was_left_out_is_named_to_an_outsider(
     said: dict[str, list[str]] = {}
     for revision, (what, (how, _)) in enumerate(CHECKS.items(), 1):
         sample.control(QUAKES, revision=revision)
+        if what == "the approvals":
+            with (ws / f"data/registry/{QUAKES}.yml").open("a") as entry:
+                entry.write("approvals: 1\n")
         with without(how):
             run = kfm("run", QUAKES)
         assert run.code == 0, (what, run.out, run.err)
