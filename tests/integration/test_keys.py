@@ -20,7 +20,10 @@ from kfm.attest import KeyFolder, unwrap
 from kfm.cli import main
 from kfm.cli.approve import signer_of
 from kfm.errors import Denied, UsageError
+from kfm.roots import record_root
 from kfm.sample_upstream import SampleUpstream
+from kfm.trust import Trust
+from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from tests.conftest import Said, need_tool, tree
 
@@ -226,6 +229,29 @@ def test_a_root_that_was_cut_back_is_six_everywhere_and_nothing_is_signed_by_it(
     assert kfm("reindex").code == 0
     newest.rename(aside)
     assert kfm("verify").code == 6, "a rebuilt store knows it as well"
+
+
+def test_generations_from_before_roots_were_recorded_are_told_as_such_and_none_comes_after(
+    kfm: Kfm, ws: Path, sample: SampleUpstream
+) -> None:
+    with pytest.MonkeyPatch.context() as older:  # a kfm that named no root
+        older.setattr(Trust, "at", None)
+        assert kfm("run", QUAKES).code == 0
+    assert "root" not in unwrap((ws / f"data/catalog/channels/{QUAKES}/00000001.json").read_bytes())["predicate"]
+    said = kfm("verify", "--json")
+    assert (said.code, said.json["problems"]) == (0, [])
+    assert f"1 generations of {QUAKES} were made before root versions were recorded" in said.json["notes"]
+    with open_world(open_workspace(ws)) as world:
+        recorded = record_root(world)
+        assert recorded is not None and recorded == record_root(world) == world.keys.require_trust().at
+    sample.control(QUAKES, revision=1)
+    assert kfm("run", QUAKES).code == 0 and kfm("verify").code == 0
+    sample.control(QUAKES, revision=2)
+    with pytest.MonkeyPatch.context() as older:
+        older.setattr(Trust, "at", None)
+        older.setattr("kfm.channel.check_root", lambda *_: None)
+        assert kfm("run", QUAKES).code == 6, "one that names a root is before it"
+    assert kfm("verify").code == 0 and kfm("run", QUAKES).code == 0
 
 
 def test_a_new_root_is_gone_by_only_once_it_is_adopted(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
