@@ -129,6 +129,9 @@ SPELT: dict[str, Any] = {
     "quadkey": "023110300210200113",
     "grid locator": "EM08UM93",
     "micro-degrees": f"{round(LAT * 1e6)} {round(LNG * 1e6)}",
+    "thousandths": f"{round(LAT * 1e3)},{round(LNG * 1e3)}",
+    "from the pole": f"{LAT + 90:.4f} {LNG + 180:.4f}",
+    "H3 with a prefix": "0x" + h3.latlng_to_cell(LAT, LNG, 9),
     "ten-thousandths": f"{round(LAT * 1e4)}/{round(LNG * 1e4)}",
     "1e7 alone": round(LAT * 1e7),
     "1e5 alone": round(LAT * 1e5),
@@ -176,6 +179,11 @@ def test_a_position_is_found_across_the_columns_of_a_row(tmp_path: Path) -> None
     for y, x, found in (([38.51, 1.0], [98.25, 2.0], True), ([38.51, 37.4], [95.1, 98.25], False), ([385127, 4], [982519, 4], True)):
         public = table_of(tmp_path, "public", kind=["a", "b"], hint=y, size=x)
         assert bool(searched(tmp_path, target_of(), public, **records)) is found
+    parts = {"hint": [38, 1], "size": [30, 2], "c": [45.6, 3], "d": [98, 4], "e": [15, 5], "f": [7.0, 6]}
+    for shown in (parts, {"hint": [38, 1], "size": [30.76, 1.5], "d": [98, 4], "e": [15.116, 5.5]}):
+        assert searched(tmp_path, target_of(), table_of(tmp_path, "public", **shown), **records), (
+            "degrees and minutes in columns of their own"
+        )
     public = table_of(tmp_path, "public", hint=["2.5; 38.51; 40.25"], size=["1; 98.25"])
     assert {f["column"] for f in searched(tmp_path, target_of(), public, **records)} == {"hint", "size"}, "collected values too"
     told = search_job(target_of(), {"records": table_of(tmp_path, **records)}, {"x.parquet": public}, [("hint", "places")])

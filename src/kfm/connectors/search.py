@@ -229,6 +229,11 @@ class _Cell(NamedTuple):
 
     findings: tuple[tuple[str, str], ...]
     tokens: tuple[Token, ...]
+    y: int = 0  # the systems in which one of them could be a latitude, a bit for each
+    x: int = 0
+
+
+_Halves = dict[tuple[str, ...], tuple[Any, dict[int, _Cell]]]  # columns -> number of the value by row, and what there is to each
 
 
 class _Look:
@@ -260,10 +265,9 @@ class _Look:
         if of:
             yield _Finding(column, "values", of)
 
-    def _batch(
-        self, batch: "pa.RecordBatch", names: list[str], seen: dict[str, dict[str, None]]
-    ) -> tuple[list[_Finding], dict[str, tuple[Any, dict[int, _Cell]]]]:
-        found, halves = list[_Finding](), dict[str, tuple[Any, dict[int, _Cell]]]()
+    def _batch(self, batch: "pa.RecordBatch", names: list[str], seen: dict[str, dict[str, None]]) -> tuple[list[_Finding], _Halves]:
+        found, halves = list[_Finding](), _Halves()
+        numbers = list[tuple[str, "pa.Array"]]()
         for name in names:
             encoded = batch.column(name).dictionary_encode()
             cells = self._cells(encoded.dictionary)
@@ -273,18 +277,47 @@ class _Look:
             if any(column == name for column, _ in self._despite):
                 self._hidden.decided |= {_spelt(v) if isinstance(v, int | float) else str(v) for v in encoded.dictionary.to_pylist()}
             if tokens and self._asked(name, "places"):
-                halves[name] = (encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), tokens)
+                halves[name,] = (encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), tokens)
+            if _is_number(batch.column(name).type) and self._asked(name, "places"):
+                numbers.append((name, batch.column(name)))
             if pa.types.is_string(encoded.dictionary.type) and len(seen[name]) < _SAMPLE:
                 seen[name] |= dict.fromkeys(encoded.dictionary.slice(0, _SAMPLE).to_pylist())
-        return found, halves
+        return found, halves | self._angles(numbers)
 
-    def _across(self, count: int, halves: dict[str, tuple[Any, dict[int, _Cell]]], rows: set[tuple[Any, ...]]) -> Iterator[_Finding]:
+    def _angles(self, numbers: "list[tuple[str, pa.Array]]") -> _Halves:
+        """Degrees, minutes and seconds that stand in columns side by side, by row."""
+        found = _Halves()
+        held = [(name, np.abs(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))) for name, column in numbers]
+        for at, (name, degrees) in enumerate(held[:-1]):
+            minutes = held[at + 1][1]
+            seconds = held[at + 2][1] if at + 2 < len(held) else np.full(len(degrees), np.nan)
+            with np.errstate(invalid="ignore"):
+                fits = (degrees % 1 == 0) & (degrees <= 180) & (minutes < 60)
+                full = fits & (minutes % 1 == 0) & (seconds < 60)
+                near = fits & self._hidden.places.near(degrees + minutes / 60)
+            cells = dict[int, _Cell]()
+            for row in np.flatnonzero(near).tolist():
+                tokens = [_angle(degrees[row], minutes[row])] + ([_angle(degrees[row], minutes[row], seconds[row])] if full[row] else [])
+                cells[row] = self._cell(tokens)
+            if cells:
+                found[name, held[at + 1][0]] = (np.arange(len(degrees)), cells)
+        return found
+
+    def _across(self, count: int, halves: _Halves, rows: set[tuple[Any, ...]]) -> Iterator[_Finding]:
         """Positions whose numbers stand in several columns of a row."""
         if len(halves) < 2:
             return
-        having = {name: np.isin(codes, list(cells)) for name, (codes, cells) in halves.items()}
-        for row in np.flatnonzero(sum(h.astype(int) for h in having.values()) > 1).tolist():
-            tokens = [(name, t) for name, (codes, cells) in halves.items() if having[name][row] for t in cells[int(codes[row])].tokens]
+        y, x = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        for codes, cells in halves.values():
+            most = max(int(codes.max(initial=0)), max(cells)) + 2  # the last stands for no value
+            table = np.zeros((most, 2), np.int64)
+            for code, cell in cells.items():
+                table[code] = cell.y, cell.x
+            y |= table[codes, 0]
+            x |= table[codes, 1]
+        for row in np.flatnonzero(y & x).tolist():
+            held = [(columns, cells[code]) for columns, (codes, cells) in halves.items() if (code := int(codes[row])) in cells]
+            tokens = [(columns, token) for columns, cell in held for token in cell.tokens]
             key = tuple(tokens)
             if key in rows:
                 continue
@@ -292,14 +325,15 @@ class _Look:
             pair = self._hidden.places.pair([t for _, t in tokens], together=False)
             if pair is not None:
                 how, one, other = pair
-                yield from (_Finding(name, "places", how) for name in dict.fromkeys((tokens[one][0], tokens[other][0])))
+                columns = dict.fromkeys((*tokens[one][0], *tokens[other][0]))
+                yield from (_Finding(name, "places", how) for name in columns)
                 return
 
     def _cells(self, values: "pa.Array") -> dict[int, _Cell]:
         """By number of the value; only those that say something."""
         if pa.types.is_string(values.type):
             return {n: cell for n, text in enumerate(values.to_pylist()) if (cell := self._text(text)) is not None}
-        if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        if not _is_number(values.type):
             return {}
         numbers = np.abs(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
         with np.errstate(invalid="ignore"):
@@ -340,7 +374,27 @@ class _Look:
             if len(close) > 1 and (pair := places.pair(close, together=True)) is not None:
                 findings.append(("places", pair[0]))
             halves += close
-        return _Cell(tuple(dict.fromkeys(findings)), tuple(halves)) if findings or halves else None
+        cell = self._cell(halves, findings)
+        return cell if cell.findings or cell.tokens else None
+
+    def _cell(self, tokens: Iterable[Token], findings: Iterable[tuple[str, str]] = ()) -> _Cell:
+        kept, y, x = list[Token](), 0, 0
+        for token in tokens:
+            sides = self._hidden.places.sides(token)
+            if any(sides):
+                kept.append(token)
+                y, x = y | sides[0], x | sides[1]
+        return _Cell(tuple(dict.fromkeys(findings)), tuple(kept), y, x)
+
+
+def _is_number(kind: "pa.DataType") -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _angle(degrees: float, minutes: float, seconds: float | None = None) -> Token:
+    last, parts = (minutes, 60) if seconds is None else (seconds, 3600)
+    unit = number_tokens(_spelt(float(last)))[0].unit / parts
+    return Token(degrees + minutes / 60 + (seconds or 0.0) / 3600, unit, 4 if seconds is None else 6, angle=True)
 
 
 def _spelt(value: Any) -> str:

@@ -36,6 +36,8 @@ _LOCATOR = re.compile(r"(?<![0-9A-Za-z])[A-R]{2}\d{2}[A-X]{2}(?:\d{2}(?:[A-X]{2}
 _GEOHASH = "0123456789bcdefghjkmnpqrstuvwxyz"
 _CODE = "23456789CFGHJMPQRVWX"
 _BANDS = "CDEFGHJKLMNPQRSTUVWX"
+_SEPARATORS = {0x066B: ".", 0x066C: ",", 0x00B7: "."}  # other scripts have decimal points of their own
+_TRIES = 1_000  # records two numbers may both belong to
 _DEPTH = 2  # so often is something decoded that was decoded
 
 
@@ -62,7 +64,7 @@ class _Reading(NamedTuple):
 def spoken(text: str, depth: int = _DEPTH) -> Iterator[str]:
     """A text, and what stands in it encoded: percent signs, entities, escapes, base64, hexadecimal, WKB."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
+        text = unicodedata.normalize("NFKC", text).translate(_SEPARATORS)
         text = "".join(str(d) if (d := unicodedata.decimal(c, -1)) >= 0 else c for c in text if unicodedata.category(c) != "Cf")
     yield text
     if depth:
@@ -160,6 +162,7 @@ class Places:
         self.lat, self.lng, self._resolution = unique[:, 0], unique[:, 1], -1 if resolution is None else resolution
         side = math.sqrt(h3.average_hexagon_area(resolution, "km^2")) / 111 if resolution is not None else 0.2
         self._coarsest = min(side / 2, 0.3)  # degrees; what says less is no more than the cell says
+        self._across = min(self._coarsest, 0.05)  # numbers of several columns meet by chance more easily
         self._cells: dict[int, set[int]] = {}
         self._codes: dict[tuple[str, int], set[str]] = {}
 
@@ -199,24 +202,30 @@ class Places:
                 hit |= (values >= axis.low - slack) & (values <= axis.high + slack)
         return hit
 
+    def sides(self, token: Token) -> tuple[int, int]:
+        """In which systems a number of a row could be the latitude, and the longitude, of some record: a bit for each."""
+        y = x = 0
+        for bit, system in enumerate(self.readings):
+            for low, high in _spans(token, system.reading, self._across):
+                y |= system.y.between(low, high) << bit
+                x |= system.x.between(low, high) << bit
+        return y, x
+
     def pair(self, tokens: Sequence[Token], together: bool) -> tuple[str, int, int] | None:
         """Two numbers that are the position of one record, and in which system; `together`: they stand in one text."""
-        coarsest = self._coarsest if together else min(self._coarsest, 0.05)
+        coarsest = self._coarsest if together else self._across
         for system in self.readings:
-            reading = system.reading
-            spans = [(n, *_span(t, reading)) for n, t in enumerate(tokens) if not t.angle or reading.degree == 1]
-            ys, xs = (
-                [(n, hits) for n, low, high in spans if len(hits := axis.among(low, high))] if spans else []
-                for axis in (system.y, system.x)
-            )
-            if not ys or not xs:
-                continue
-            both = np.intersect1d(np.concatenate([h for _, h in ys]), np.concatenate([h for _, h in xs]))
-            for record in both.tolist():
-                here, there = ([n for n, hits in axis if (hits == record).any()] for axis in (ys, xs))
-                for n, m in ((n, m) for n in here for m in there if n != m):
-                    if _is_fine(tokens[n], tokens[m], reading, record, coarsest):
-                        return reading.name, n, m
+            for fine in (True, False):  # a number says more than the cell does; or it is, to the digit, the one that is hidden
+                spans = [(n, s) for n, t in enumerate(tokens) if (s := _span(t, system.reading, coarsest, fine)) is not None]
+                ys, xs = ([(n, h) for n, s in spans if len(h := axis.among(*s))] for axis in (system.y, system.x))
+                if not ys or not xs:
+                    continue
+                both = np.intersect1d(np.concatenate([h for _, h in ys]), np.concatenate([h for _, h in xs]))
+                for record in both[:_TRIES].tolist():
+                    here, there = ([n for n, hits in side if (hits == record).any()] for side in (ys, xs))
+                    for n, m in ((n, m) for n in here for m in there if n != m):
+                        if fine or tokens[n].digits + tokens[m].digits >= 7:
+                            return system.reading.name, n, m
         return None
 
     # -- codes
@@ -241,7 +250,8 @@ class Places:
         return ""
 
     def _is_cell(self, word: str) -> bool:
-        if re.fullmatch(r"8[0-9a-fA-F]{14}", word):
+        word = word.lower().removeprefix("0x").lstrip("0")
+        if re.fullmatch(r"8[0-9a-f]{14}", word):
             cell = int(word, 16)
         elif re.fullmatch(r"[56]\d{17}", word):
             cell = int(word)
@@ -301,25 +311,28 @@ class _Axis:
         return self._order[np.searchsorted(self._sorted, low, "left") : np.searchsorted(self._sorted, high, "left")]
 
 
-def _is_fine(y: Token, x: Token, reading: _Reading, record: int, coarsest: float) -> bool:
-    """Whether two numbers say more than the cell does; hidden positions may themselves be written with few digits."""
-    if max(y.unit, x.unit) / reading.degree <= coarsest:
-        return True
-    close = (abs(axis[record] - t.value) <= 1e-7 * t.value for axis, t in ((reading.y, y), (reading.x, x)))
-    return y.digits + x.digits >= 7 and all(close)
-
-
-def _span(token: Token, reading: _Reading) -> tuple[float, float]:
-    """What a number may stand for that was rounded or cut off; a metre is always allowed."""
+def _span(token: Token, reading: _Reading, coarsest: float, fine: bool) -> tuple[float, float] | None:
+    """What a number may stand for that was rounded or cut off, a metre always allowed; or what it is, for positions of few digits."""
+    if token.angle and reading.degree != 1:
+        return None
+    if not fine:
+        return token.value * (1 - 1e-7), token.value * (1 + 1e-7)
+    if token.unit / reading.degree > coarsest:
+        return None
     grain = max(token.unit, 1e-5 * reading.degree)
     return token.value - grain, token.value + grain
+
+
+def _spans(token: Token, reading: _Reading, coarsest: float) -> list[tuple[float, float]]:
+    return [span for fine in (True, False) if (span := _span(token, reading, coarsest, fine)) is not None]
 
 
 def readings_of(lat: Floats, lng: Floats) -> list[_Reading]:
     """Positions as numbers without their signs: degrees, scaled, packed, radians, metres."""
     y, x = np.abs(lat), np.abs(lng)
     found = [_Reading("degrees", y, x, 1.0, 5), _Reading("degrees", y, lng % 360, 1.0, 5)]
-    found += [_Reading(f"degrees times 1e{n}", y * 10**n, x * 10**n, 10.0**n, 7) for n in (4, 5, 6, 7)]
+    found.append(_Reading("degrees from the pole", lat + 90, lng + 180, 1.0, 7))
+    found += [_Reading(f"degrees times 1e{n}", y * 10**n, x * 10**n, 10.0**n, 7) for n in (3, 4, 5, 6, 7, 8)]
     found.append(_Reading("radians", np.radians(y), np.radians(x), math.radians(1), 7))
     found.append(_Reading("seconds of arc", y * 3600, x * 3600, 3600.0, 7))
     found.append(_Reading("minutes of arc", y * 60, x * 60, 60.0, 6))
