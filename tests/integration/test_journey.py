@@ -168,7 +168,9 @@ def test_what_is_said_is_what_is_on_disk(
     assert (status["state"], status["version_id"]) == ("denied", disk.version)
     assert kfm("get", QUAKES, "-o", str(tmp_path / "no")).code == 3, "without a licence nothing is handed out"
     change_entry(ws, QUAKES, {"licence": "CC0-1.0"})
-    assert one.run()["state"] == "COMMITTED"
+    looser = one.run()
+    assert looser["state"] == "PROPOSED", "that nobody has to approve any more is approved by who had to"
+    assert kfm("approve", str(looser["proposal"]), "--key", "R. Stone").code == 0 and kfm("promote", str(looser["proposal"])).code == 0
     assert kfm("rollback", QUAKES, "--reason", "a bad feed").code == 0
     one.agree("official")
     assert kfm("reindex").code == 0
