@@ -13,7 +13,6 @@ from kfm.channel import version_kept_out, withdrawn_by, withdrawn_parts
 from kfm.claim import keep_head_key, older_told
 from kfm.clock import rfc3339
 from kfm.closing import end_parts, follow_up
-from kfm.commitments import SEALED
 from kfm.connectors.base import TransformResult
 from kfm.errors import Fenced, IntegrityError, KfmError
 from kfm.judge import attested, catalog_reasons, described_candidate, evidence_of, judge
@@ -28,7 +27,19 @@ from kfm.proposal import acceptable, load, needed, proposal_path, registry_diges
 from kfm.quarantine import check_base
 from kfm.receipts import run_files
 from kfm.records import prov_record, version_records
-from kfm.release import Tables, measured, merge_tables, new_columns, open_table, release_mark, says_newer, suppress_rules, tables_of
+from kfm.release import (
+    Tables,
+    digest_of,
+    is_withheld,
+    measured,
+    merge_tables,
+    new_columns,
+    open_table,
+    release_mark,
+    says_newer,
+    suppress_rules,
+    tables_of,
+)
 from kfm.runlog import RunLog
 from kfm.wal import Page, Wal
 from kfm.world import Outcome, World, table_rows
@@ -68,7 +79,7 @@ def propose(work: "Update", wal: Wal, tables: Tables, head: Generation) -> "Step
         wal.run,
         version_id=candidate["version_id"],
         version_digest=candidate["version_digest"],
-        content_id=candidate["content_id"],
+        content_id=_content_told(world, candidate),
         pinned=pin["base_generation"],
         rows_written=max(0, wal.run.rows_written - tables.withdrawn),
     )
@@ -83,13 +94,26 @@ def propose(work: "Update", wal: Wal, tables: Tables, head: Generation) -> "Step
     return _propose(work, wal, candidate, verdicts, tables)
 
 
+def _content_told(world: World, candidate: Mapping[str, Any]) -> str:
+    """What the ledger says of the content: its id, or a commitment to that of records which were not released."""
+    content: str = candidate["content_id"]
+    return content if candidate["released"] is not None else world.stand_in(candidate["dataset_id"], content)
+
+
 def _restricted(world: World, candidate: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Column -> value -> records of the candidate that say of themselves that they are not for everybody."""
     from kfm.diff.marked import marked, speaks_of_access
 
     columns = speaks_of_access(c["name"] for c in candidate["schema"])
-    plain = {p: a["from"] for p, a in candidate["artifacts"].items() if not a["from"].endswith(SEALED)}
-    return marked({path: world.data.local(source) for path, source in plain.items()}, columns) if columns else {}
+    if not columns:
+        return {}
+    with world.data.scratch() as scratch:
+        shown = {p: a for p, a in candidate["artifacts"].items() if not is_withheld(a)}
+        files = {
+            p: open_table(world, candidate["dataset_id"], a, room(scratch, str(n))) if "at_rest" in a else world.data.local(a["from"])
+            for n, (p, a) in enumerate(shown.items())
+        }
+        return marked(files, columns)
 
 
 def _dataset_lease(work: "Update") -> Generator[str, None, Token]:
@@ -164,7 +188,7 @@ def _write_candidate(work: "Update", row: LedgerRow, candidate: dict[str, Any]) 
     files |= {"candidate.json": canonical.dumps(candidate) + b"\n", "prov.json": prov_record(world, entry, row, candidate)}
     for name, content in files.items():
         path = proposal_path(row.dataset_id, row.run_id, name)
-        if not world.data.create(path, content) and world.data.read(path) != content:
+        if not world.keep(path, content) and world.kept(path) != content:
             raise IntegrityError(
                 f"Run {row.run_id} would yield a second version when resumed: {name} differs.",
                 expected="the candidate of its first attempt",
@@ -259,22 +283,21 @@ def judge_candidate(
     """Every verdict on current policy and labels; what the policy decided is added to `asked`. Damaged bytes are no denial to be remembered: they raise `IntegrityError`."""
     found: dict[str, str | None] = {}
     for path, artifact in candidate["artifacts"].items():
-        stored = world.data.stat(artifact["from"])
-        found[path] = stored.digest if stored is not None else None
+        found[path] = digest_of(world, artifact)
         if found[path] != artifact["digest"]:
             raise IntegrityError(
-                f"{artifact['from']} is {'damaged' if stored is not None else 'missing'}.",
+                f"{artifact['from']} is {'damaged' if found[path] is not None else 'missing'}.",
                 expected=artifact["digest"],
                 remedy="Restore the file from a backup (`kfm verify` lists what is damaged), then run again.",
             )
 
     def read(name: str) -> bytes:
-        return world.data.read(proposal_path(row.dataset_id, row.run_id, name))
+        return world.kept(proposal_path(row.dataset_id, row.run_id, name))
 
     listed = {p: a["digest"] for p, a in candidate["artifacts"].items()} | {p: d for p, d in files.items() if is_record(p)}
     signed, note = attested(world, read, listed)
     described = described_candidate(world, candidate, head, row.timestamp)
-    prov = read("prov.json") if world.data.exists(proposal_path(row.dataset_id, row.run_id, "prov.json")) else None
+    prov = read("prov.json") if world.data.exists(world.lies(proposal_path(row.dataset_id, row.run_id, "prov.json"))) else None
     catalog = catalog_reasons(world, described, prov_path(row.dataset_id, row.run_id), prov, listed) if described is not None else None
     before = head.version_id if head.version_id != candidate["version_id"] else None
     evidence = evidence_of(
@@ -352,10 +375,10 @@ def _write_proposal(
     } | ({"canary": True} if work.target.canary else {})
     content = canonical.dumps(proposal) + b"\n"
     path = proposal_path(row.dataset_id, row.run_id)
-    if not world.data.create(path, content) and world.data.read(path) != content:
+    if not world.keep(path, content) and world.kept(path) != content:
         # Policy or labels changed between two attempts: nobody has seen the first judgement, so the newest stands.
-        world.data.replace(path, content)
-    return ids.digest(content)
+        world.data.replace(world.lies(path), world.at_rest(path, content))
+    return ids.digest(world.data.read(world.lies(path)))
 
 
 def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list[dict[str, Any]], tables: Tables) -> Outcome:
@@ -364,7 +387,7 @@ def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list
     channel = world.channel(target.dataset_id)
     reasons = [r for v in verdicts for r in v.get("reasons", ())]
     waits = needed(world, target.dataset_id, verdicts, wal.payload("pin")["base_generation"], canary=target.canary)
-    facts: dict[str, Any] = {k: candidate[k] for k in ("version_id", "version_digest", "content_id")}
+    facts: dict[str, Any] = {k: candidate[k] for k in ("version_id", "version_digest")} | {"content_id": _content_told(world, candidate)}
     facts["rows_written"] = max(0, wal.run.rows_written - tables.withdrawn)
     now = rfc3339(world.clock.now())
 
@@ -456,7 +479,8 @@ def _told(work: "Update", row: LedgerRow, verdicts: list[dict[str, Any]], tables
     reasons = [r for v in verdicts for r in v.get("reasons", ())]
     rows = {path: artifact["rows"] for path, artifact in tables.artifacts.items()}
     judged = work.wal.payload("assemble") if work.wal is not None else {}
-    numbers: dict[str, Any] = {"proposal": proposal, "rows": table_rows(rows, row.partition), "change": change_told(judged)}
+    shown = 0 if work.private and tables.released is None else table_rows(rows, row.partition)  # of private records no count is told
+    numbers: dict[str, Any] = {"proposal": proposal, "rows": shown, "change": change_told(judged)}
     if work.private:  # of what private records made somebody warn of, nothing is said aloud but this
         numbers["warnings"] = new_columns(tables.added)
     else:

@@ -10,10 +10,10 @@ import msgspec
 
 from kfm import canonical
 from kfm.clock import rfc3339
-from kfm.commitments import SEALED
+from kfm.commitments import SEALED, Veil
 from kfm.connectors.base import CaptureRefused, Refusal
 from kfm.ending import OPEN, Ending
-from kfm.errors import IntegrityError, StepFailed
+from kfm.errors import Denied, IntegrityError, StepFailed
 from kfm.fetch.base import Budget, Fetched, FetchRequest
 from kfm.fetch.url import canonical_url, expand_url, host_of
 from kfm.model import ids
@@ -32,6 +32,8 @@ __all__ = [
     "capture_again",
     "capture_name",
     "captured_file",
+    "covered_source",
+    "is_capture",
     "look",
     "replay_capture",
     "say_odd",
@@ -46,7 +48,7 @@ OWN = "kfm://dataset/"  # an input that is another dataset of this workspace
 class Captured:
     """What one look at upstream brought: files in scratch, or the word that nothing changed."""
 
-    sources: tuple[dict[str, Any], ...]  # {source_id, source_url, etag, digest, size, content_type, attempts}
+    sources: tuple[dict[str, Any], ...]  # {source_id, source_url, etag, digest, size, content_type, attempts}, as they are written down
     files: dict[str, Path]  # name in the capture -> file
     input_hash: str
     key: str
@@ -56,6 +58,7 @@ class Captured:
     capture_id: str = ""
     replayed: bool = False  # from an earlier capture: good for resuming that run, never for a new one
     refused: CaptureRefused | None = None  # what came cannot be taken; it is kept, and the run ends with this
+    unsalted: str = ""  # of a private dataset: the input hash that runs had before it was a commitment; compared, never written down
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -82,13 +85,64 @@ def look(world: World, target: Target, log: RunLog, scratch: Path, *, conditiona
     etags: list[str] = []
     if stands and key is not None and conditional:
         if target.entry.cadence == "static":  # it runs once, and again only when its schema or its tools change
-            return _captured(world, target, [Fetched(status=304, final_url="")] * len(target.sources), {}, key)
+            return _covered(
+                world, target, _captured(world, target, [Fetched(status=304, final_url="")] * len(target.sources), {}, key), key
+            )
         if key.etag and not untrusted and not _recheck_due(world, target, key):
-            etags = msgspec.json.decode(key.etag)
+            etags = _uncovered(world, target, msgspec.json.decode(key.etag))
     captured = _asked(world, target, log, scratch, key, etags) if target.asks else _fetched(world, target, log, scratch, key, etags)
+    captured = _covered(world, target, captured, key)
     if key is not None and captured.etag and captured.etag == key.etag and captured.input_hash != key.input_hash:
         captured = _distrust(world, target, log, captured)
     return captured
+
+
+def _uncovered(world: World, target: Target, etags: list[str]) -> list[str]:
+    """Validators as upstream gave them; none where their key is gone, so that everything is read."""
+    if not world.is_private(target.dataset_id):
+        return etags
+    try:
+        return [world.veil(target.dataset_id).uncover(etag) for etag in etags]
+    except (Denied, IntegrityError):
+        return []
+
+
+def _covered(world: World, target: Target, captured: Captured, key: HeadKey | None) -> Captured:
+    """A capture as it may be written down: of a private dataset digests and keys are commitments, and what upstream said is sealed.
+
+    Both are the same for the same input, so whoever compares needs no key.
+    """
+    if not world.is_private(target.dataset_id):
+        return captured
+    if captured.unchanged:  # it repeats what was written down when it was seen whole
+        return replace(captured, key=key.run_key if key is not None else "", sources=tuple(s | _UNSAID for s in captured.sources))
+    veil = world.veil(target.dataset_id)
+    sources = tuple(covered_source(world, veil, source) for source in captured.sources)
+    if sources:
+        sources = ({**sources[0], "capture": captured.capture_id}, *sources[1:])
+    etags = [s["etag"] for s in sources]
+    return replace(
+        captured,
+        sources=sources,
+        input_hash=world.stand_in(target.dataset_id, captured.input_hash).rpartition(":")[2],
+        key=world.stand_in(target.dataset_id, captured.key).rpartition(":")[2],
+        etag=msgspec.json.encode(etags).decode() if captured.etag else "",
+        unsalted=captured.input_hash,
+    )
+
+
+_UNSAID = {"size": 0, "last_modified": None}
+
+
+def covered_source(world: World, veil: Veil, source: dict[str, Any]) -> dict[str, Any]:
+    found = {**source, **_UNSAID, "etag": veil.cover(source["etag"]) if source["etag"] else ""}
+    if found["digest"]:
+        found["digest"] = world.stand_in(veil.dataset_id, found["digest"])
+    if "warnings" in found:
+        found["warnings"] = [veil.cover(w) for w in found["warnings"]]
+    if "refused" in found:
+        found["refused"] = veil.cover(msgspec.json.encode(found["refused"]).decode())
+    return found
 
 
 def _asked(world: World, target: Target, log: RunLog, scratch: Path, key: HeadKey | None, etags: list[str]) -> Captured:
@@ -274,6 +328,8 @@ def _distrust(world: World, target: Target, log: RunLog, captured: Captured) -> 
     world.store.transaction(lambda tx: tx.index.distrust(target.dataset_id, target.sources[0]["url"], why))
     log.say("source.distrusted", stage="idempotency", level="warning", reason=why)
     what, first = "change token" if target.asks else "ETag", captured.sources[0]
+    if world.is_private(target.dataset_id):
+        return captured
     shown = ", ".join(dict.fromkeys(msgspec.json.decode(captured.etag)))[:200]
     warning = f"Another body came under the {what} of the last one, {shown}; from now on the source is always read whole."
     return replace(captured, sources=({**first, "warnings": [*first.get("warnings", ()), warning]}, *captured.sources[1:]))
@@ -294,11 +350,11 @@ def replay_capture(world: World, row: LedgerRow, scratch: Path) -> Captured | No
     if entry is None or not sources or not sources[0].get("digest"):
         return None
     names = [f"{s['source_id']}.{entry.source.format}" for s in sources]
-    capture = capture_name(world, row.dataset_id, {n: s["digest"] for n, s in zip(names, sources)})
+    capture = sources[0].get("capture") or capture_name(world, row.dataset_id, {n: s["digest"] for n, s in zip(names, sources)})
     files = {}
     for name, source in zip(names, sources):
         found = captured_file(world, row.dataset_id, capture, name, scratch)
-        if found is None or hash_file(found).digest != source["digest"]:
+        if found is None or not is_capture(world, row.dataset_id, found, source["digest"]):
             return None
         files[name] = found
     etags = [s["etag"] or "" for s in sources]
@@ -312,8 +368,19 @@ def replay_capture(world: World, row: LedgerRow, scratch: Path) -> Captured | No
         full=True,
         capture_id=capture,
         replayed=True,
-        refused=CaptureRefused(msgspec.convert(sources[0]["refused"], Refusal)) if "refused" in sources[0] else None,
+        refused=_refused(world, row, sources[0]["refused"]) if "refused" in sources[0] else None,
     )
+
+
+def _refused(world: World, row: LedgerRow, told: Any) -> CaptureRefused:
+    found = msgspec.json.decode(world.veil(row.dataset_id).uncover(told)) if isinstance(told, str) else told
+    return CaptureRefused(msgspec.convert(found, Refusal))
+
+
+def is_capture(world: World, dataset_id: str, path: Path, digest: str) -> bool:
+    """Whether a file is what was captured: `digest` is its own, or the commitment to it."""
+    found = hash_file(path).digest
+    return digest in (found, world.stand_in(dataset_id, found))
 
 
 def capture_again(world: World, row: LedgerRow, scratch: Path) -> Captured:

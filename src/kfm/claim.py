@@ -86,7 +86,7 @@ def claim(
         return Decision(
             kind="resume",
             row=resumable,
-            wal=Wal(world.store, world.clock, resumable, tx.runs.journal(resumable.wal_id), (token,)),
+            wal=Wal(world.store, world.clock, resumable, tx.runs.journal(resumable.wal_id), (token,), world.veil(target.dataset_id)),
             head=head,
             forced=forced,
         )
@@ -115,7 +115,8 @@ def is_noop(
         return None
     if _known(tx, target, captured, head):
         return UNCHANGED, "unchanged", f"generation {head.generation}", 0
-    out = kept_out(head, target.partition, target.win, captured.input_hash, target.transform_hash)
+    outs = (kept_out(head, target.partition, target.win, found, target.transform_hash) for found in _hashes(captured))
+    out = next((found for found in outs if found is not None), None)
     if out is not None:
         word = "withdrawn" if out[0] == "suppressed" else "rolled back"
         return "kept_out", f"this content was {word} by generation {out[1]}", f"generation {out[1]}", 0
@@ -198,17 +199,18 @@ def approved(world: World, row: LedgerRow) -> bool:
 
 def _known(tx: Any, target: Target, captured: Captured, head: Generation) -> bool:
     """Does the head generation hold exactly this content, made under exactly this spec?"""
-    mark = f"{captured.input_hash}:{target.transform_hash}:{target.spec_hash}"
+    hashes = _hashes(captured)
     if head.version_id is None:
         return False
-    if head.contents.get(content_key(target.partition, target.win)) == mark:
+    if head.contents.get(content_key(target.partition, target.win)) in [f"{h}:{target.transform_hash}:{target.spec_hash}" for h in hashes]:
         return True
     key = tx.index.head_key(target.dataset_id, target.partition, target.win)  # equal content under other bytes was seen before
-    return key is not None and (key.version_id, key.input_hash, key.spec_hash) == (
-        head.version_id,
-        captured.input_hash,
-        target.spec_hash,
-    )
+    return key is not None and (key.version_id, key.spec_hash) == (head.version_id, target.spec_hash) and key.input_hash in hashes
+
+
+def _hashes(captured: Captured) -> list[str]:
+    """The names of an input: what became official, or was withdrawn, before private inputs were named by commitments goes by the other."""
+    return [captured.input_hash, *([captured.unsalted] if captured.unsalted else [])]
 
 
 def _resumable(row: LedgerRow, target: Target, captured: Captured, head: Generation, toolchain: str, forced: int) -> bool:
@@ -304,7 +306,7 @@ def _new_run(
     tx.runs.insert(row)
     if target.again is None:  # a kept capture tells nothing new about upstream
         tx.runs.put_look(target.dataset_id, target.partition, run_id, "changed")
-    wal = Wal(world.store, world.clock, row, tokens=(token,))
+    wal = Wal(world.store, world.clock, row, tokens=(token,), veil=world.veil(target.dataset_id))
     page = wal.page()
     page.make(
         "PLAN",

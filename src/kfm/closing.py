@@ -120,9 +120,10 @@ def _told(world: World, dataset_id: str, state: Mapping[str, Any]) -> dict[str, 
     def hidden(value: str) -> str:
         return world.stand_in(dataset_id, value).rpartition(":")[2] if value else ""
 
-    told = {**state, "etag": hidden(state["etag"]), "key": hidden(state["key"])}
+    veil = world.veil(dataset_id)
+    told = {**state, "etag": hidden(veil.uncover(state["etag"])), "key": hidden(state["key"])}
     if "sources" in state:
-        told["sources"] = [{**s, "etag": hidden(s["etag"]), "key": hidden(s["key"])} for s in state["sources"]]
+        told["sources"] = [{**s, "etag": hidden(veil.uncover(s["etag"])), "key": hidden(s["key"])} for s in state["sources"]]
     return told
 
 

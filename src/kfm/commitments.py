@@ -1,19 +1,25 @@
 """The restricted side: records sealed at rest with a key per dataset, and commitments that stand for them in public."""
 
+import base64
+import binascii
 import contextlib
 import hashlib
 import hmac
+import io
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from kfm.durable import create_durably
 from kfm.errors import Denied, IntegrityError
 
-__all__ = ["SEALED", "Vaults"]
+__all__ = ["COMMITTED", "OPEN", "SEALED", "Vaults", "Veil"]
 
 SEALED = ".sealed"  # the end of a sealed file's name
+COMMITTED = "hmac-sha256:"  # the beginning of every commitment
+_COVERED = "sealed:"  # the beginning of a sealed text
 _MAGIC = b"KFMSEAL1"
 _CHUNK = 4 << 20
 _TAG = 16
@@ -58,35 +64,53 @@ class Vaults:
         self._secret(f"{dataset_id}.salt", make=True)
 
     def commit(self, dataset_id: str, value: str) -> str:
-        """What stands in public for a digest, count, size or time of a non-public input."""
+        """What stands in public for a digest, count, size or time of a non-public input; a commitment stands for itself."""
+        if value.startswith(COMMITTED):
+            return value
         salt = self._secret(f"{dataset_id}.salt", make=True)
-        return "hmac-sha256:" + hmac.new(salt, value.encode(), hashlib.sha256).hexdigest()
+        return COMMITTED + hmac.new(salt, value.encode(), hashlib.sha256).hexdigest()
 
     def seal(self, dataset_id: str, source: Path, into: Path) -> None:
         """Write `source` sealed; equal bytes give equal bytes."""
-        key = self._secret(dataset_id, make=True)
         with source.open("rb") as plain:
             digest = hashlib.file_digest(plain, "sha256").digest()
-        base = hmac.new(key, digest, hashlib.sha256).digest()[:16]
-        size = source.stat().st_size
         with source.open("rb") as plain, into.open("wb") as out:
-            out.write(_MAGIC + base)
-            self._chunks(key, base, plain, out, (size + _CHUNK - 1) // _CHUNK or 1, _CHUNK, "encrypt")
+            self._seal(dataset_id, digest, source.stat().st_size, plain, out)
 
     def unseal(self, dataset_id: str, source: Path, into: Path) -> None:
         """Write what `source` seals; a changed, cut or exchanged file raises `IntegrityError`."""
+        with source.open("rb") as sealed, into.open("wb") as out:
+            self._unseal(dataset_id, source.name, source.stat().st_size, sealed, out)
+
+    def sealed(self, dataset_id: str, raw: bytes) -> bytes:
+        """`raw` as `seal` would write it."""
+        out = io.BytesIO()
+        self._seal(dataset_id, hashlib.sha256(raw).digest(), len(raw), io.BytesIO(raw), out)
+        return out.getvalue()
+
+    def unsealed(self, dataset_id: str, raw: bytes, name: str) -> bytes:
+        """What `raw`, the bytes of the file `name`, seals."""
+        out = io.BytesIO()
+        self._unseal(dataset_id, name, len(raw), io.BytesIO(raw), out)
+        return out.getvalue()
+
+    def _seal(self, dataset_id: str, digest: bytes, size: int, plain: BinaryIO, out: BinaryIO) -> None:
+        key = self._secret(dataset_id, make=True)
+        base = hmac.new(key, digest, hashlib.sha256).digest()[:16]
+        out.write(_MAGIC + base)
+        self._chunks(key, base, plain, out, (size + _CHUNK - 1) // _CHUNK or 1, _CHUNK, "encrypt")
+
+    def _unseal(self, dataset_id: str, name: str, size: int, sealed: BinaryIO, out: BinaryIO) -> None:
         from cryptography.exceptions import InvalidTag
 
-        key = self._secret(dataset_id, make=False)
-        size = source.stat().st_size - len(_MAGIC) - 16
-        with source.open("rb") as sealed, into.open("wb") as out:
-            head = sealed.read(len(_MAGIC) + 16)
-            if not head.startswith(_MAGIC) or size < _TAG:
-                raise _damaged(source.name)
-            try:
-                self._chunks(key, head[len(_MAGIC) :], sealed, out, -(-size // (_CHUNK + _TAG)), _CHUNK + _TAG, "decrypt")
-            except InvalidTag as error:
-                raise _damaged(source.name) from error
+        key, size = self._secret(dataset_id, make=False), size - len(_MAGIC) - 16
+        head = sealed.read(len(_MAGIC) + 16)
+        if not head.startswith(_MAGIC) or size < _TAG:
+            raise _damaged(name)
+        try:
+            self._chunks(key, head[len(_MAGIC) :], sealed, out, -(-size // (_CHUNK + _TAG)), _CHUNK + _TAG, "decrypt")
+        except InvalidTag as error:
+            raise _damaged(name) from error
 
     def _chunks(self, key: bytes, base: bytes, source: BinaryIO, out: BinaryIO, count: int, length: int, verb: str) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
@@ -115,6 +139,40 @@ class Vaults:
                 os.fsync(folder)
             finally:
                 os.close(folder)
+
+
+@dataclass(frozen=True)
+class Veil:
+    """Texts of one dataset as they may be written down: of a private one sealed with its key, of a public one as they are.
+
+    What was covered once is uncovered wherever the key is, whatever the dataset is called by now; plain text is its own meaning.
+    """
+
+    vaults: Vaults | None = None
+    dataset_id: str = ""
+    hides: bool = False
+    check: Callable[[], None] = lambda: None  # raises when a key that was lost would be replaced
+
+    def cover(self, text: str) -> str:
+        if self.vaults is None or not self.hides:
+            return text
+        self.check()
+        return _COVERED + base64.b64encode(self.vaults.sealed(self.dataset_id, text.encode())).decode()
+
+    def uncover(self, text: str) -> str:
+        """Raises `Denied` where the key is missing, `IntegrityError` where the text was changed."""
+        if not text.startswith(_COVERED):
+            return text
+        try:
+            raw = base64.b64decode(text.removeprefix(_COVERED), validate=True)
+        except binascii.Error as error:
+            raise _damaged(f"a sealed text of {self.dataset_id}") from error
+        if self.vaults is None:
+            raise Denied(f"A text of {self.dataset_id} is sealed.", expected="its data key", remedy="Read it where the workspace is.")
+        return self.vaults.unsealed(self.dataset_id, raw, f"a sealed text of {self.dataset_id}").decode()
+
+
+OPEN = Veil()  # nothing is hidden
 
 
 def _damaged(name: str) -> IntegrityError:

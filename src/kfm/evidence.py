@@ -7,6 +7,7 @@ import msgspec
 from kfm.attest import check_attestation
 from kfm.channel import pinned_parts
 from kfm.errors import Denied, IntegrityError, KfmError
+from kfm.model import ids
 from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly, pins_path
 from kfm.model.version import ATTESTATION, is_record
@@ -31,10 +32,12 @@ def check_files(world: World, row: LedgerRow, wal: Wal | None) -> list[dict[str,
     except Denied as error:
         return [{"code": "proposal.missing", "message": error.happened, "remedy": error.remedy}]
     listed = {proposal_path(row.dataset_id, row.run_id, n): d for n, d in proposal["files"].items()}
-    listed |= {f"{run_folder(row)}/{n}": d for n, d in proposal["receipts"].items()}
+    there = {p: ids.digest(world.kept(p)) for p in listed if world.data.exists(world.lies(p))}
+    receipts = {f"{run_folder(row)}/{n}": d for n, d in proposal["receipts"].items()}
     if wal is not None and proposal["approvals"]:  # it waited for people: what it was made from must still be what they relied on
-        listed |= _capture_files(world, row, wal)
-    there = {p: stored.digest for p in listed if (stored := world.data.stat(p)) is not None}
+        receipts |= _capture_files(world, row, wal)
+    there |= {p: found for p in receipts if (found := world.named(p)) is not None}
+    listed |= receipts
     changed = [p for p, d in there.items() if listed[p] != d]
     pinned = (wal.payload("assemble") or {}).get("proposal") if wal is not None else None
     if changed or (pinned is not None and pinned != digest):
@@ -51,7 +54,8 @@ def inputs_changed(world: World, row: LedgerRow) -> bool:
     from kfm.derive import fetch_table
 
     with world.data.scratch() as scratch:
-        return any(fetch_table(world, s["source_url"], s["etag"], scratch / s["source_id"]).status != 304 for s in joined)
+        veil = world.veil(row.dataset_id)
+        return any(fetch_table(world, s["source_url"], veil.uncover(s["etag"]), scratch / s["source_id"]).status != 304 for s in joined)
 
 
 def _capture_files(world: World, row: LedgerRow, wal: Wal) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kfm.acts import erasing, meant
+from kfm.aside import sweep_aside
 from kfm.channel import EMPTY, pinned_parts, projected_generation
 from kfm.claim import check_switch
 from kfm.errors import Fenced, KfmError, StepFailed
@@ -83,6 +84,7 @@ def run_target(
     check_shown(world, target.entry)
     for zone in (world.data, world.root):
         zone.sweep()  # type: ignore[attr-defined]
+    sweep_aside()
     if world.store.read(lambda tx: tx.runs.damaged(target.dataset_id, limit=64)):
         _mend(world, target.dataset_id)
 

@@ -11,7 +11,6 @@ from kfm.catalog.base import Described, collection_path, item_path
 from kfm.catalog.check import check_records
 from kfm.catalog.dcat import dcat
 from kfm.catalog.stac import stac_collection, stac_item
-from kfm.commitments import SEALED
 from kfm.errors import Denied
 from kfm.gates.base import Evidence, Reason, Verdict, judge_all
 from kfm.gates.quality import rows_of
@@ -24,7 +23,7 @@ from kfm.model.version import ATTESTATION
 from kfm.permits import permitted
 from kfm.policy.base import Decision
 from kfm.records import describe, previous_versions, read_facts, version_facts
-from kfm.release import release_marks
+from kfm.release import is_withheld, release_marks
 from kfm.world import World
 
 __all__ = ["attested", "catalog_reasons", "described_candidate", "evidence_of", "judge", "official_candidate", "policy_question", "reason"]
@@ -79,7 +78,7 @@ def evidence_of(
         change=msgspec.convert(candidate["change"], Measured) if "change" in candidate else None,
         obligations=labels.obligations(family),
         other_release=tuple(p for p, a in candidate["artifacts"].items() if a.get("release") not in marks),
-        sealed=tuple(p for p, a in candidate["artifacts"].items() if a["from"].endswith(SEALED)),
+        sealed=tuple(p for p, a in candidate["artifacts"].items() if is_withheld(a)),
         min_records=max((r.min_records for r in releases), default=1),
         min_area_km2=max((r.min_area_km2 for r in releases), default=0.0),
         discharged=_discharged(world, dataset_id, entry, candidate),

@@ -82,7 +82,7 @@ def _proposal(world: World, row: LedgerRow) -> Judgement:
     code, verdicts, waits, given = 0, list[Verdict](), 0, list[Judged]()
     try:
         records = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
-        missing = check_files(world, row, Wal(world.store, world.clock, row, records) if records else None)
+        missing = check_files(world, row, Wal(world.store, world.clock, row, records, veil=world.veil(row.dataset_id)) if records else None)
         if candidate is None or missing:
             reasons = missing or [
                 {"code": "proposal.missing", "message": "candidate.json cannot be read.", "remedy": "Run the dataset again."}

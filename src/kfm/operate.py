@@ -18,9 +18,10 @@ from kfm.moments import check_clock
 from kfm.projection import project
 from kfm.raw import checksums
 from kfm.records import derived_prov, read_facts, version_records
-from kfm.release import precise_path, records_of_version, release, rule_path, suppress_rules
+from kfm.release import keep_precise, open_table, records_of_version, release, rule_path, suppress_rules
 from kfm.verify import Verified, verify_in_zone
 from kfm.world import World
+from kfm.zones.base import room
 
 __all__ = ["Judge", "derived", "derived_candidate", "rollback", "void", "withdraw", "withdraw_rule", "withdraw_whole"]
 
@@ -208,7 +209,7 @@ def _by_rule(world: World, dataset_id: str, head: Generation, rule: dict[str, An
             f"No record of {dataset_id} is like that.", expected="a rule that some record fits", remedy="Check the names and values."
         )
     commitment = world.vaults.commit(dataset_id, raw.decode())
-    world.data.create(rule_path(dataset_id, commitment), raw)
+    world.keep(rule_path(dataset_id, commitment), raw)
     signed = [{"commitment": commitment, "kind": next(iter(rule)), **said}]
     if not sum(a["rows"] for a in made.values()):
         return None, None, signed
@@ -246,13 +247,15 @@ def derived(world: World, head: Generation, facts: dict[str, Any], precise: dict
     folder = f"processed/{dataset_id}/{version_id}"
     world.data.replace(f"work/{dataset_id}/derived/{version_id}.json", derived_prov(world, entry, head, candidate))
     if precise:
-        world.data.replace(precise_path(dataset_id, str(version_id)), canonical.dumps(precise))
+        keep_precise(world, dataset_id, str(version_id), precise)
     if world.data.exists(f"{folder}/checksums.sha256"):
         return str(version_id), full
-    files: dict[str, bytes | Path] = {f"{folder}/{p}": world.data.local(a["from"]) for p, a in facts["artifacts"].items()}
     records = version_records(world, entry, candidate, [])
     for path in records:
         world.data.remove(f"{folder}/{path}")  # of an attempt that never got as far as its checksums
-    world.data.create_all(files | {f"{folder}/{p}": raw for p, raw in records.items()})
+    with world.data.scratch() as scratch:
+        opened = {p: open_table(world, dataset_id, a, room(scratch, str(n))) for n, (p, a) in enumerate(facts["artifacts"].items())}
+        files: dict[str, bytes | Path] = {f"{folder}/{p}": path for p, path in opened.items()}
+        world.data.create_all(files | {f"{folder}/{p}": raw for p, raw in records.items()})
     world.data.create(f"{folder}/checksums.sha256", checksums(digests | {p: ids.digest(raw) for p, raw in records.items()}))
     return str(version_id), full

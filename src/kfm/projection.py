@@ -1,5 +1,6 @@
 """projection: what is shown, archived and announced after a generation exists; all of it repeatable, none of it read to decide."""
 
+from contextlib import suppress
 from typing import Any
 
 from kfm import canonical
@@ -7,7 +8,7 @@ from kfm.acts import settle
 from kfm.catalog.base import Described, collection_path, dcat_path, item_path, prov_path
 from kfm.catalog.dcat import dcat
 from kfm.catalog.stac import stac_collection, stac_item
-from kfm.errors import IntegrityError
+from kfm.errors import Denied, IntegrityError
 from kfm.model.approval import approvals_path
 from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.ledger import Generation, LedgerRow
@@ -42,8 +43,9 @@ def _evidence(world: World, dataset_id: str, publisher: Any) -> None:
         if row.kind == "withdraw":
             source = f"work/{dataset_id}/derived/{row.version_id}.json"
             target = prov_path(dataset_id, f"withdrawal_{row.generation}")
-        if row.kind in ("promote", "withdraw") and not world.data.exists(target) and world.data.exists(source):
-            publisher.update_metadata(target, world.data.read(source))
+        if row.kind in ("promote", "withdraw") and not world.data.exists(target) and world.data.exists(world.lies(source)):
+            with suppress(Denied):  # sealed, and its key is gone: it is not shown
+                publisher.update_metadata(target, world.kept(source))
         agreed, target = f"work/{dataset_id}/proposals/{row.run_id}/approvals.json", approvals_path(dataset_id, row.run_id)
         if row.kind == "promote" and not world.data.exists(target) and world.data.exists(agreed):
             publisher.update_metadata(target, world.data.read(agreed))
@@ -108,7 +110,7 @@ def stale_records(world: World, head: Generation) -> list[str]:
         path(head.dataset_id, g.run_id)
         for g in made
         for name, path in (("prov.json", prov_path), ("approvals.json", approvals_path))
-        if g.kind == "promote" and world.data.exists(f"work/{head.dataset_id}/proposals/{g.run_id}/{name}")
+        if g.kind == "promote" and world.data.exists(world.lies(f"work/{head.dataset_id}/proposals/{g.run_id}/{name}"))
     ]
     return found + [p for p in runs if not world.data.exists(p)]
 

@@ -1,6 +1,8 @@
 """promote: judge again, name the next generation, write the version, its lineage and receipts, then ★ append it."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -27,8 +29,8 @@ from kfm.policy.base import Decision
 from kfm.projection import deliver, project
 from kfm.proposal import approvals_of, count, load, proposal_path, record_approvals, registry_digest, rejected_by, uncompared
 from kfm.raw import checksums
-from kfm.receipts import finish, promotion_of, run_folder, seal
-from kfm.release import candidate_path, new_columns, precise_path
+from kfm.receipts import finish, promotion_of, run_folder, seal, without_values
+from kfm.release import candidate_path, keep_precise, new_columns, open_table
 from kfm.wal import Page, Wal
 from kfm.world import Outcome, World, table_rows
 
@@ -102,7 +104,7 @@ class _Promote:
         self.log = world.log(row.dataset_id)
         self.log.bind(row.run_id)
         records = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
-        self.wal = Wal(world.store, world.clock, row, records, (token,))
+        self.wal = Wal(world.store, world.clock, row, records, (token,), world.veil(row.dataset_id))
         self.made = False  # ★ has happened
         self.registry_digest: str | None = None  # of the entry and the rules it was proposed under
         self.policy_digest: str | None = None
@@ -141,6 +143,7 @@ class _Promote:
         return int(books.get("quarantined", 0))
 
     def steps(self) -> "Steps":
+        self.world.require_key(self.row.dataset_id)  # without it the evidence cannot be read, which is no reason to deny the run
         try:
             verdicts, candidate = self._judge()
         except IntegrityError as error:
@@ -199,7 +202,7 @@ class _Promote:
             return [{"gate": "integrity", "reasons": missing}], {}
         path = candidate_path(self.row.dataset_id, self.row.run_id)
         try:
-            candidate: dict[str, Any] = canonical.loads(self.world.data.read(path))
+            candidate: dict[str, Any] = canonical.loads(self.world.kept(path))
         except (OSError, KfmError) as error:
             raise IntegrityError(f"{path} is damaged or missing.", expected="what was proposed", remedy="Run the dataset again.") from error
         full = ids.version_digest(
@@ -255,7 +258,9 @@ class _Promote:
                 row = tx.runs.move(row.run_id, "PROPOSED", intent=head.generation + 1)
                 page.make("UPSERT", "version", "IN_PROGRESS", self._named(row, page.held, verdicts))
                 page.make("LINEAGE", "lineage", "PENDING", {"cypher": f"{run_folder(row)}/lineage.cypher"})
-            elif promotion_of(self.wal.records) is None:  # named by an older kfm, which did not say what it looked at
+            elif (
+                promotion_of(self.wal.records, world.veil(row.dataset_id)) is None
+            ):  # named by an older kfm, which did not say what it looked at
                 page.make("UPSERT", "version", "IN_PROGRESS", self._named(row, page.held, verdicts))
             return row, f"intent: generation {row.intent}"
 
@@ -287,7 +292,7 @@ class _Promote:
         """UPSERT the version, then lineage and outbox in one commit, then the receipts: all before ★."""
         row, wal = self.row, self.wal
         if candidate["precise"]:
-            self.world.data.replace(precise_path(row.dataset_id, str(row.version_id)), canonical.dumps(candidate["precise"]))
+            keep_precise(self.world, row.dataset_id, str(row.version_id), candidate["precise"])
         self._write_version(candidate)
         yield "version written"
         record = record_of(self.world.stand_in, row, candidate["artifacts"], labels_told(wal.payload("plan")))
@@ -327,13 +332,28 @@ class _Promote:
                 data.remove(f"{folder}/{path}")  # of a run that never got as far as its checksums
         publisher = self.world.publish(self.log)
         for path, digest in (artifacts | records).items():
-            source = candidate["artifacts"][path]["from"] if path in artifacts else proposal_path(row.dataset_id, row.run_id, path)
             target = f"{folder}/{path}"
-            if source != target and publisher.write_file(target, data.local(source)) != digest:
+            if path in artifacts and candidate["artifacts"][path]["from"] == target:
+                continue
+            with self._content(candidate, path) as content:
+                got = publisher.write_file(target, content)
+            if got != digest:
                 raise IntegrityError(f"{target} is damaged.", expected=digest, remedy="Run again with --force.")
         publisher.write_file(f"{folder}/checksums.sha256", checksums(artifacts | records))
         check_version_folder(self.world, row, artifacts)
         self.log.say("version.written", stage="publish", version_id=row.version_id, artifacts=len(artifacts))
+
+    @contextmanager
+    def _content(self, candidate: dict[str, Any], path: str) -> Iterator[bytes | Path]:
+        """An artifact or record of the candidate as it becomes official."""
+        artifact = candidate["artifacts"].get(path)
+        if artifact is None:
+            yield self.world.kept(proposal_path(self.row.dataset_id, self.row.run_id, path))
+        elif "at_rest" not in artifact:
+            yield self.world.data.local(artifact["from"])
+        else:
+            with self.world.data.scratch() as scratch:
+                yield open_table(self.world, self.row.dataset_id, artifact, scratch)
 
     # ---- ★ and after -------------------------------------------------------------------------------------------------
     def _star(self) -> bool:
@@ -461,7 +481,8 @@ class _Promote:
 
     def _decided(self, verdict: str, reasons: Sequence[dict[str, str]]) -> None:
         """The audit line of a promotion that was refused."""
-        line = {"ts": rfc3339(self.world.clock.now()), "verdict": verdict, "holder": self.world.holder, "reasons": list(reasons)}
+        told = without_values(reasons) if self.world.is_private(self.row.dataset_id) else list(reasons)
+        line = {"ts": rfc3339(self.world.clock.now()), "verdict": verdict, "holder": self.world.holder, "reasons": told}
         with self.world.ended():
             path = proposal_path(self.row.dataset_id, self.row.run_id, "decisions.jsonl")
             self.world.data.append(path, msgspec.json.encode(line) + b"\n")

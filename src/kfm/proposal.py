@@ -100,18 +100,19 @@ def proposal_path(dataset_id: str, run_id: str, name: str = "proposal.json") -> 
 def load(world: World, row: LedgerRow) -> tuple[dict[str, Any], str]:
     """proposal.json and its digest; missing is a denial, changed is damage."""
     path = proposal_path(row.dataset_id, row.run_id)
-    if not world.data.exists(path):
+    name = world.lies(path)
+    if not world.data.exists(name):
         raise Denied(
             f"{path} is missing.",
             expected="what was proposed, with its evidence",
             remedy=f"`kfm run {row.dataset_id} --force --reason …` proposes it again.",
         )
-    raw = world.data.read(path)
+    raw = world.kept(path)
     try:
         found = canonical.loads(raw)
     except KfmError as error:
         raise IntegrityError(f"{path} is damaged.", expected="what was proposed", remedy="Run the dataset again.") from error
-    return found, ids.digest(raw)
+    return found, ids.digest(raw if name == path else world.data.read(name))
 
 
 def number_of(world: World, run_id: str) -> int | None:
@@ -180,7 +181,7 @@ def one_account(world: World, builder: str, approvals: Iterable[Judged | Approva
 def builder_of(world: World, row: LedgerRow) -> str:
     """The key that signed the candidate's attestation; "" when it cannot be told."""
     try:
-        return world.keys.verified_by(world.data.read(proposal_path(row.dataset_id, row.run_id, ATTESTATION)))[1].keyid
+        return world.keys.verified_by(world.kept(proposal_path(row.dataset_id, row.run_id, ATTESTATION)))[1].keyid
     except (KfmError, OSError):
         return ""
 
@@ -239,7 +240,7 @@ def waits_for_change(world: World, row: LedgerRow) -> bool:
 def change_of(world: World, row: LedgerRow) -> Measured | None:
     """How much a proposal changes; None when its candidate cannot be read."""
     try:
-        found = canonical.loads(world.data.read(proposal_path(row.dataset_id, row.run_id, "candidate.json")))
+        found = canonical.loads(world.kept(proposal_path(row.dataset_id, row.run_id, "candidate.json")))
         return msgspec.convert(found["change"], Measured)
     except (KfmError, OSError, KeyError, msgspec.ValidationError):
         return None

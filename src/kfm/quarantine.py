@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +23,7 @@ from kfm.model.dataset import Column
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow, NoopRow
 from kfm.runfiles import read_run_file
 from kfm.world import Again, Target, World
-from kfm.zones.base import Zone, lines_of, note
+from kfm.zones.base import Zone, lines_of
 
 __all__ = [
     "CONFLICT", "OVERRULED", "Decision", "Desk", "Item", "Row", "check_added", "check_base", "corrections", "decide", "is_lifted", "keep_capture", "keep_rows",
@@ -65,12 +65,15 @@ def keep_rows(world: World, target: Target, run_id: str, rows: Path) -> str:
 
 def _keep(world: World, target: Target, path: str, content: bytes | Path) -> str:
     """Write a file of the quarantine; of a private dataset sealed."""
+    if isinstance(content, bytes):
+        world.keep(path, content)
+        return world.lies(path)
     if world.vaults is None or not world.is_private(target.dataset_id):
         world.data.create(path, content)
         return path
+    world.require_key(target.dataset_id)
     with world.data.scratch() as scratch:
-        plain = note(scratch / "plain", content) if isinstance(content, bytes) else content
-        world.vaults.seal(target.dataset_id, plain, scratch / "sealed")
+        world.vaults.seal(target.dataset_id, content, scratch / "sealed")
         world.data.create(path + SEALED, scratch / "sealed")
     return path + SEALED
 
@@ -96,15 +99,18 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     sets: dict[str, str | None] = {}  # fix: column -> the text that is right
 
 
-def _decisions(zone: Zone, dataset_id: str) -> list[Decision]:
-    """Every decision on a dataset, oldest first."""
+def _decisions(zone: Zone, dataset_id: str, read: Callable[[str], bytes] | None = None) -> list[Decision]:
+    """Every decision on a dataset, oldest first; `read` opens those that are sealed, and without it they are left out."""
     found: list[tuple[str, Decision]] = []
     at = run = ""
     for path in zone.names(f"work/{dataset_id}/quarantine"):
-        if "/decisions/" not in path:
+        if "/decisions/" not in path or (path.endswith(SEALED) and read is None):
             continue
         try:
-            decision = msgspec.json.decode(zone.read(path), type=Decision)
+            raw = read(path.removesuffix(SEALED)) if read is not None else zone.read(path)
+            decision = msgspec.json.decode(raw, type=Decision)
+        except Denied:
+            continue  # its key is missing, and with it everything it could be about
         except msgspec.MsgspecError as error:
             raise IntegrityError(f"{path} is damaged.", expected="a person's decision", remedy="Restore it from a backup.") from error
         at, run = (
@@ -129,7 +135,7 @@ def corrections(zone: Zone, dataset_id: str) -> dict[str, dict[str, str | None]]
 
 def is_lifted(world: World, target: Target, input_hash: str) -> bool:
     """Whether a person took exactly this input in spite of the share of its unusable records, or of what it lost."""
-    runs = {d.run_id for d in _decisions(world.data, target.dataset_id) if d.capture}
+    runs = {d.run_id for d in _decisions(world.data, target.dataset_id, world.kept) if d.capture}
     rows = [world.store.read(lambda tx, r=run: tx.runs.get(r)) for run in sorted(runs)]
     return any(r is not None and r.input_hash == input_hash for r in rows)
 
@@ -161,14 +167,14 @@ def decide(
         sets=dict(sets or {}),
     )
     while True:
-        before = [d for d in _decisions(world.data, row.dataset_id) if d.run_id == row.run_id]
+        before = [d for d in _decisions(world.data, row.dataset_id, world.kept) if d.run_id == row.run_id]
         about = [d for d in before if (d.capture if capture else set(d.rows) & set(wanted.rows))]
         if about and _said(about[-1]) == _said(wanted):
             return about[-1], False
         number = 1 + max((d.number for d in before), default=0)
         made = msgspec.structs.replace(wanted, number=number)
         path = _path(row.dataset_id, row.run_id, f"decisions/{number:04}.json")
-        if world.data.create(path, msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n"):
+        if world.keep(path, msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n"):
             return made, True  # else another person was faster: theirs comes first
 
 
@@ -263,7 +269,7 @@ class Desk:
     def __init__(self, world: World, dataset_id: str) -> None:
         self.world, self.id = world, dataset_id
         self.private = is_hidden(world, dataset_id)
-        self._decisions = _decisions(world.data, dataset_id)
+        self._decisions = _decisions(world.data, dataset_id, world.kept)
         self._official: dict[str, _Made] = {}
 
     @cached_property

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.capture import capture_name, captured_file
+from kfm.capture import capture_name, captured_file, is_capture
 from kfm.channel import EMPTY
 from kfm.connectors.base import TransformResult
 from kfm.errors import Denied, IntegrityError
@@ -63,13 +63,13 @@ def rebuild(world: World, receipt: Receipt, record: dict[str, Any], target: Targ
 def _inputs(world: World, record: dict[str, Any], target: Target, scratch: Path) -> dict[str, tuple[Path, str]]:
     sources = record["sources"]
     names = {f"{s['source_id']}.{target.entry.source.format}": s for s in sources}
-    capture = capture_name(world, target.dataset_id, {n: s["digest"] for n, s in names.items()})
+    capture = sources[0].get("capture") or capture_name(world, target.dataset_id, {n: s["digest"] for n, s in names.items()})
     found = {}
     for name, source in names.items():
         path = captured_file(world, target.dataset_id, capture, name, scratch)
         if path is None:
             raise Denied(f"The capture {capture} is not here.", expected=name, remedy="Restore it, or rebuild where it is.")
-        if hash_file(path).digest != source["digest"]:
+        if not is_capture(world, target.dataset_id, path, source["digest"]):
             raise IntegrityError(f"{name} of {capture} is damaged.", expected=source["digest"], remedy="Restore it from a backup.")
         found[source["source_id"]] = (path, source["digest"])
     return found

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 
 from kfm.clock import rfc3339
+from kfm.commitments import Veil
 from kfm.connectors.base import UNCONFINED
+from kfm.errors import Denied
 from kfm.masking import masked
 from kfm.model import ids
 from kfm.model.receipt import Receipt, RunManifest, RunRecord, ValidationReport
@@ -17,10 +19,24 @@ from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
 from kfm.model.version import ATTESTATION
 from kfm.store.base import LedgerRow, WalRecord
-from kfm.wal import fold
+from kfm.wal import fold, payload_of
 from kfm.world import World
 
-__all__ = ["JOB_TYPE", "finish", "pack_receipts", "promotion_of", "read_receipt", "receipt_path", "run_files", "run_folder", "seal"]
+__all__ = [
+    "JOB_TYPE",
+    "finish",
+    "manifest_without_values",
+    "pack_receipts",
+    "pretty",
+    "promotion_of",
+    "read_receipt",
+    "receipt_path",
+    "report_without_values",
+    "run_files",
+    "run_folder",
+    "seal",
+    "without_values",
+]
 
 JOB_TYPE = "ingest.pull_source"
 _PUBLIC = ("prov.json", "approvals.json", ATTESTATION)  # of the files a receipt names, those that lie on the public side
@@ -40,9 +56,8 @@ def run_folder(row: LedgerRow) -> str:
     return f"work/{row.dataset_id}/runs/{row.run_id}"
 
 
-def _payload(records: Sequence[WalRecord], step_id: str) -> dict[str, Any]:
-    record = fold(records).get(step_id)
-    found: dict[str, Any] = msgspec.json.decode(record.payload) if record is not None else {}
+def _payload(world: World, row: LedgerRow, records: Sequence[WalRecord], step_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = payload_of(fold(records).get(step_id), world.veil(row.dataset_id))
     return found
 
 
@@ -51,7 +66,7 @@ Judged = Mapping[str, Any]  # what assemble concluded: artifacts, verdicts, outp
 
 def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[str, Any]:
     """run_record.json: everything needed to say what was asked, and to ask it again."""
-    plan = _payload(records, "plan")
+    plan = _payload(world, row, records, "plan")
     return {
         "run_id": row.run_id,
         "dataset_id": row.dataset_id,
@@ -96,9 +111,9 @@ def _tool_versions(world: World) -> dict[str, str]:
     return {"python": platform.python_version(), **world.toolchain()}
 
 
-def _report(row: LedgerRow, records: Sequence[WalRecord], judged: Judged, marks: Mapping[str, Any]) -> dict[str, Any]:
+def _report(world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Judged) -> dict[str, Any]:
     """validation_report.json: five sections, each with check, value, threshold and verdict."""
-    transform = _payload(records, "transform")
+    transform = _payload(world, row, records, "transform")
     reasons = [r for v in judged.get("verdicts", []) for r in v.get("reasons", ())]
     books = transform.get("books") or {}
 
@@ -108,7 +123,7 @@ def _report(row: LedgerRow, records: Sequence[WalRecord], judged: Judged, marks:
         return "deny" if any(r["code"].startswith(prefixes) for r in reasons) else "pass"
 
     share = books.get("quarantined", 0) / books["read"] if books.get("read") else 0.0
-    registry = (_payload(records, "plan").get("spec") or {}).get("registry") or {}
+    registry = (_payload(world, row, records, "plan").get("spec") or {}).get("registry") or {}
     return {
         "run_id": row.run_id,
         "dataset_id": row.dataset_id,
@@ -148,7 +163,7 @@ def _report(row: LedgerRow, records: Sequence[WalRecord], judged: Judged, marks:
         "review": [r for v in judged.get("verdicts", []) for r in v.get("review", ())],
         "reasons": reasons,
         "warnings": judged.get("warnings", transform.get("warnings", [])),
-        **marks,
+        **world.marks,
     }
 
 
@@ -232,8 +247,34 @@ def _manifest(row: LedgerRow, judged: Judged, marks: Mapping[str, Any]) -> dict[
     }
 
 
+# ---- of a private dataset ------------------------------------------------------------------------------------------------
+_SAID = ("columns", "crs", "window", "spdx", "labels", "rules")  # checks whose values follow from the registry, not from records
+_WITHHELD = "What it says of private records is sealed in the journal."
+
+
+def without_values(reasons: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Reasons by code and remedy: a message may quote records."""
+    return [{**reason, "message": _WITHHELD} for reason in reasons]
+
+
+def report_without_values(report: dict[str, Any]) -> dict[str, Any]:
+    """What was checked and how it ended; the values themselves are in the journal, which is sealed."""
+    checks = {name: [c if c["check"] in _SAID else {**c, "value": None} for c in section] for name, section in report["sections"].items()}
+    told: dict[str, Any] = {name: without_values(report[name]) for name in ("review", "reasons") if name in report}
+    return {**report, **told, "sections": checks, "warnings": []}
+
+
+def manifest_without_values(manifest: dict[str, Any]) -> dict[str, Any]:
+    artifacts = {path: {k: a[k] for k in ("digest", "release", "from") if k in a} for path, a in manifest["artifacts"].items()}
+    verdicts = [
+        {k: without_values(v) if k in ("reasons", "review") else v for k, v in verdict.items() if k != "note"}
+        for verdict in manifest["verdicts"]
+    ]
+    return {**manifest, "artifacts": artifacts, "verdicts": verdicts}
+
+
 def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests: Mapping[str, str], finished_at: str) -> dict[str, Any]:
-    judged = _payload(records, "assemble")
+    judged = _payload(world, row, records, "assemble")
     failed = row.state in ("FAILED", "REJECTED")
     kind = "Published" if row.intent is not None else "Work"
     outputs = [
@@ -282,26 +323,33 @@ def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests
             "files": {name: digest if name in _PUBLIC else public(digest) for name, digest in digests.items()},
             **{k: v for k, v in world.facts().items() if k == "git_sha"},
         },
-        "request_reason": _payload(records, "plan").get("request_reason", ""),
-        "warnings": [f"{UNCONFINED}: {why}."] if (why := _payload(records, "transform").get("unconfined")) else [],
+        "request_reason": _payload(world, row, records, "plan").get("request_reason", ""),
+        "warnings": [f"{UNCONFINED}: {why}."] if (why := _payload(world, row, records, "transform").get("unconfined")) else [],
         "errors": [{"message": row.reason, "stack": None}] if failed else [],
-        **({"promotion": seen} if row.intent is not None and (seen := promotion_of(records)) is not None else {}),
+        **(
+            {"promotion": seen}
+            if row.intent is not None and (seen := promotion_of(records, world.veil(row.dataset_id))) is not None
+            else {}
+        ),
         **world.marks,
     }
 
 
-def promotion_of(records: Sequence[WalRecord]) -> dict[str, Any] | None:
+def promotion_of(records: Sequence[WalRecord], veil: Veil) -> dict[str, Any] | None:
     """What the journal says was looked at when the run named its generation; None: nothing, as in one of an older kfm."""
-    named = (msgspec.json.decode(r.payload) for r in records if r.step_id == "version" and r.status == "IN_PROGRESS")
+    named = (payload_of(r, veil) for r in records if r.step_id == "version" and r.status == "IN_PROGRESS")
     return next((told["promotion"] for told in named if "promotion" in told), None)
 
 
 def run_files(world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Judged) -> dict[str, str]:
     """Write the three records of a run, each once; returns name -> digest."""
+    report, manifest = _report(world, row, records, judged), _manifest(row, judged, world.marks)
+    if world.is_private(row.dataset_id):
+        report, manifest = report_without_values(report), manifest_without_values(manifest)
     files = {
         "run_record.json": msgspec.convert(_record(world, row, records), RunRecord),
-        "validation_report.json": msgspec.convert(_report(row, records, judged, world.marks), ValidationReport),
-        "run_manifest.json": msgspec.convert(_manifest(row, judged, world.marks), RunManifest),
+        "validation_report.json": msgspec.convert(report, ValidationReport),
+        "run_manifest.json": msgspec.convert(manifest, RunManifest),
     }
     return {name: _once(world, world.data, f"{run_folder(row)}/{name}", pretty(found), row.run_id) for name, found in files.items()}
 
@@ -311,16 +359,15 @@ def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
 
     A file that exists is read back and its digest used, never sealed again: its bytes hold the time of the first attempt.
     """
-    digests = run_files(world, row, records, _payload(records, "assemble"))
+    digests = run_files(world, row, records, _payload(world, row, records, "assemble"))
     for name in ("prov.json", "approvals.json"):
-        path = f"work/{row.dataset_id}/proposals/{row.run_id}/{name}"
-        if world.data.exists(path):
-            digests[name] = ids.digest(world.data.read(path))
+        with suppress(FileNotFoundError):
+            digests[name] = ids.digest(world.kept(f"work/{row.dataset_id}/proposals/{row.run_id}/{name}"))
     signed = f"processed/{row.dataset_id}/{row.version_id}/{ATTESTATION}"
     if row.intent is not None and world.data.exists(signed):  # so that the generation vouches for it, whatever becomes of the key later
         digests[ATTESTATION] = ids.digest(world.data.read(signed))
     finished = row.ended_at or rfc3339(world.clock.now())
-    path = _payload(records, "plan").get("receipt_path") or receipt_path(row.run_id, row.timestamp)
+    path = _payload(world, row, records, "plan").get("receipt_path") or receipt_path(row.run_id, row.timestamp)
     receipt = msgspec.convert(_receipt(world, row, records, digests, finished), Receipt)
     return _once(world, world.root, path, pretty(receipt), row.run_id)
 
@@ -348,20 +395,31 @@ def finish(world: World, run_id: str) -> None:
     if row is None or row.ended_at is None or row.archived:
         return
     sealed = ""  # of a committed run the channel names it
-    if row.state != "COMMITTED":
+    if row.state != "COMMITTED" and not _lost(world, row, records):
         sealed = seal(world, row, records)
         world.data.create(f"{run_folder(row)}/outcome.json", pretty(outcome_of(row) | dict(world.marks)))
     lines = b"".join(msgspec.json.encode(r) + b"\n" for r in records)
     if lines:
         world.data.create(f"{run_folder(row)}/wal.jsonl", lines)
 
+    path = (_payload(world, row, records, "plan") if sealed else {}).get("receipt_path") or receipt_path(row.run_id, row.timestamp)
+
     def compact(tx: Any) -> None:
         tx.runs.move(run_id, row.state, archived=1)
         if sealed:
-            tx.jobs.effect(_payload(records, "plan").get("receipt_path") or receipt_path(row.run_id, row.timestamp), "", sealed)
+            tx.jobs.effect(path, "", sealed)
         tx.runs.drop_journal(row.wal_id)  # the same records lie beside the receipts now
 
     world.store.transaction(compact)
+
+
+def _lost(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> bool:
+    """Whether the key that sealed the journal is gone: nothing can be told of the run any more but that it was."""
+    try:
+        _payload(world, row, records, "plan")
+    except Denied:
+        return True
+    return False
 
 
 def pack_receipts(world: World) -> int:

@@ -1,18 +1,19 @@
 """References: DATASET, DATASET@vHEX (8 or more digits), DATASET@GENERATION."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kfm.channel import EMPTY, last_act, whole_withdrawn, withdrawn_by, withdrawn_inside
-from kfm.commitments import SEALED
 from kfm.errors import Denied, IntegrityError, UsageError
 from kfm.model.ids import check_dataset_id
 from kfm.model.ledger import Generation
 from kfm.model.version import is_record
 from kfm.proposal import run_of
 from kfm.raw import parse_checksums
-from kfm.release import candidate_of
+from kfm.release import candidate_of, digest_of, is_withheld, open_table
 from kfm.status import shown
 from kfm.world import World
 
@@ -177,8 +178,7 @@ def _proposed(world: World, text: str) -> Located:
             f"{text} has no candidate any more.", expected="one that can be read", remedy="`kfm review` lists those that wait."
         )
     for path, artifact in candidate["artifacts"].items():
-        stored = world.data.stat(artifact["from"])
-        if stored is None or stored.digest != artifact["digest"] or artifact["from"].endswith(SEALED):
+        if digest_of(world, artifact) != artifact["digest"] or is_withheld(artifact):
             raise IntegrityError(
                 f"{path} of {text} cannot be shown: it is damaged or sealed.", expected=artifact["digest"], remedy="Run the dataset again."
             )
@@ -188,6 +188,13 @@ def _proposed(world: World, text: str) -> Located:
         label=text,
         version_id=candidate["version_id"],
         generation=None,
-        files={path: world.data.local(a["from"]) for path, a in candidate["artifacts"].items()},
+        files={path: _opened(world, row.dataset_id, a) for path, a in candidate["artifacts"].items()},
         business_key=entry.business_key if entry is not None else (),
     )
+
+
+def _opened(world: World, dataset_id: str, artifact: Mapping[str, Any]) -> Path:
+    """An artifact of a candidate as a file; what is sealed at rest is opened for as long as this world is."""
+    if "at_rest" not in artifact:
+        return world.data.local(artifact["from"])
+    return open_table(world, dataset_id, artifact, world.opened.enter_context(world.data.scratch()))

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from kfm.wal import Wal
 
 __all__ = [
-    "Tables", "base_table", "candidate_of", "candidate_path", "check_shown", "govern_job", "measured", "merge_tables", "new_columns", "open_table", "precise_path", "records_of_version",
+    "Tables", "base_table", "candidate_of", "candidate_path", "check_shown", "digest_of", "govern_job", "is_withheld", "keep_precise", "measured", "merge_tables", "new_columns", "open_table", "precise_path", "records_of_version",
     "release", "release_mark", "release_marks", "rule_path", "says_newer", "shown_last", "staged_tables", "store_table", "suppress_rules", "tables_of",
 ]  # fmt: skip
 
-Stored = dict[str, dict[str, Any]]  # artifact path -> {digest, size, rows, from}
+# artifact path -> {digest, size, rows, from}; `at_rest`: the digest of its sealed bytes, of a released table that is not official yet
+Stored = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def candidate_of(world: World, dataset_id: str, run_id: str) -> dict[str, Any] |
     """What a run proposed, None when it left nothing that can be read."""
     path = candidate_path(dataset_id, run_id)
     try:
-        found: dict[str, Any] = canonical.loads(world.data.read(path))
+        found: dict[str, Any] = canonical.loads(world.kept(path))
     except (KfmError, OSError):
         return None
     return found
@@ -75,7 +76,7 @@ def suppress_rules(world: World, dataset_id: str, suppressed: Mapping[str, str])
         if not name.startswith("rule\n"):
             continue
         path = rule_path(dataset_id, name.removeprefix("rule\n"))
-        raw = world.data.read(path) if world.data.exists(path) else b""
+        raw = world.kept(path) if world.data.exists(world.lies(path)) else b""
         assert world.vaults is not None
         if world.vaults.commit(dataset_id, raw.decode("utf-8", "replace")) != name.removeprefix("rule\n"):
             raise IntegrityError(
@@ -90,7 +91,7 @@ def suppress_rules(world: World, dataset_id: str, suppressed: Mapping[str, str])
 def open_table(world: World, dataset_id: str, stored: Mapping[str, Any], scratch: Path) -> Path:
     """A stored table as a plain file, unsealed into `scratch` where it is sealed; one that was changed is not used."""
     found = world.data.stat(stored["from"])
-    if found is None or found.digest != stored["digest"]:
+    if found is None or found.digest != stored.get("at_rest", stored["digest"]):
         raise IntegrityError(
             f"{stored['from']} is {'damaged' if found is not None else 'missing'}.",
             expected=stored["digest"],
@@ -105,8 +106,23 @@ def open_table(world: World, dataset_id: str, stored: Mapping[str, Any], scratch
     return into
 
 
-def store_table(world: World, work: Any, dataset_id: str, path: Path, *, seal: bool, scratch: Path, rows: int) -> dict[str, Any]:
-    """Keep a table as a part, sealed or plain."""
+def is_withheld(artifact: Mapping[str, Any]) -> bool:
+    """Whether an artifact is records that were not released: it is its sealed bytes, and nothing else can be shown of it."""
+    return str(artifact["from"]).endswith(SEALED) and "at_rest" not in artifact
+
+
+def digest_of(world: World, artifact: Mapping[str, Any]) -> str | None:
+    """The digest of an artifact as it lies there now, None when it is missing; of one that is sealed at rest what it was released as."""
+    stored = world.data.stat(artifact["from"])
+    if stored is None:
+        return None
+    return str(artifact["digest"]) if stored.digest == artifact.get("at_rest") else stored.digest
+
+
+def store_table(
+    world: World, work: Any, dataset_id: str, path: Path, *, seal: bool, scratch: Path, rows: int, shown: bool = False
+) -> dict[str, Any]:
+    """Keep a table as a part, sealed or plain. `shown`: it was released, so what names it is its own digest, sealed or not."""
     from kfm.update import part_folder
 
     made = path
@@ -122,6 +138,9 @@ def store_table(world: World, work: Any, dataset_id: str, path: Path, *, seal: b
         raise IntegrityError(
             f"{target} is not there after it was written.", expected=stored.digest, remedy="Check the disk, then run again."
         )
+    if shown and made is not path:
+        plain = hash_file(path)
+        return {"digest": plain.digest, "size": plain.size, "rows": rows, "from": target, "at_rest": stored.digest}
     return {"digest": stored.digest, "size": stored.size, "rows": rows, "from": target}
 
 
@@ -181,7 +200,7 @@ def measured(world: World, target: Target, tables: Tables, base: str | None) -> 
     limits = change_limits(target.entry)
     old = {p: {**a, "from": f"processed/{target.dataset_id}/{base}/{p}"} for p, a in facts["artifacts"].items() if p.endswith(".parquet")}
     pairs = [(old[p], a) for p, a in sorted(tables.artifacts.items()) if p in old and a["digest"] != old[p]["digest"]]
-    if any(a["from"].endswith(SEALED) for _, a in pairs) or (limits.cells is None and limits.deletions is None):
+    if any(is_withheld(a) for _, a in pairs) or (limits.cells is None and limits.deletions is None):
         return Measured(**rows)
     found = Measured(before=0, after=0)
     with world.data.scratch() as scratch:
@@ -290,7 +309,7 @@ def _plain(work: "Update", own: Mapping[str, Any], scratch: Path) -> dict[str, A
     if set(obligations(work.world.family(work.target.dataset_id))) - {"grant"}:
         return dict(own)
     table = open_table(work.world, work.target.dataset_id, own, room(scratch, "plain"))
-    return store_table(work.world, work, work.target.dataset_id, table, seal=False, scratch=scratch, rows=own["rows"])
+    return store_table(work.world, work, work.target.dataset_id, table, seal=True, scratch=scratch, rows=own["rows"], shown=True)
 
 
 def _as_released_now(work: "Update", kept: Stored, precise: Stored, rules: tuple[dict[str, Any], ...], scratch: Path) -> Stored:
@@ -348,6 +367,15 @@ def precise_path(dataset_id: str, version_id: str) -> str:
     return f"work/{dataset_id}/precise/{version_id}.json"
 
 
+def keep_precise(world: World, dataset_id: str, version_id: str, records: Stored) -> None:
+    """Write down which sealed records a version was released from; how many they are is nobody's business."""
+    path = precise_path(dataset_id, version_id)
+    content = world.at_rest(path, raw := canonical.dumps(records))
+    world.data.replace(path if content is raw else path + SEALED, content)
+    if content is not raw:
+        world.data.remove(path)  # of an earlier kfm
+
+
 def _kept(world: World, dataset_id: str, base: str | None) -> tuple[Stored, Stored]:
     """The tables of the base version, and the records they were released from; a table nothing was released from is its own."""
     if base is None:
@@ -359,7 +387,7 @@ def _kept(world: World, dataset_id: str, base: str | None) -> tuple[Stored, Stor
 
 def records_of_version(world: World, dataset_id: str, version_id: str, kept: Stored) -> Stored:
     path = precise_path(dataset_id, version_id)
-    sealed: Stored = canonical.loads(world.data.read(path)) if world.data.exists(path) else {}
+    sealed: Stored = canonical.loads(world.kept(path)) if world.data.exists(world.lies(path)) else {}
     untouched = ids.digest(canonical.dumps([]))
     return {p: a for p, a in kept.items() if a.get("release") == untouched} | sealed
 
@@ -485,5 +513,7 @@ def release(
     table = open_table(world, entry.dataset_id, stored, room(scratch, "plain"))
     job = govern_job(entry, table, name, result.schema, rules, stored["digest"])
     released = world.transform(job, room(scratch, "released"), None)
-    made = store_table(world, work, entry.dataset_id, scratch / "released" / name, seal=False, scratch=scratch, rows=released.rows)
+    private = world.is_private(entry.dataset_id)  # what may be shown is not known before it is judged
+    table = scratch / "released" / name
+    made = store_table(world, work, entry.dataset_id, table, seal=private, scratch=scratch, rows=released.rows, shown=True)
     return {**made, "release": release_mark(entry)}, released

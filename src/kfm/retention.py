@@ -16,7 +16,7 @@ from kfm.acts import pinned
 from kfm.catalog.base import rendered
 from kfm.channel import whole_withdrawn, withdrawn_inside
 from kfm.clock import rfc3339
-from kfm.errors import Fenced, UsageError
+from kfm.errors import Denied, Fenced, UsageError
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.staged import is_assembly, pins_path
 from kfm.model.window import seconds
@@ -53,6 +53,7 @@ GRACE = "1h"  # what is younger may belong to somebody who has not said so yet
 ZONES = ("processed", "catalog", "raw", "work")  # bytes that two zones share count where they are published
 _PART = re.compile(rb"parts/([0-9a-f]{32})")
 _CAPTURE = re.compile(rb"capture_id\W+(c[0-9a-f]{32})")
+_SEALED_TEXT = re.compile(rb"sealed:[A-Za-z0-9+/=]+")
 
 
 class Doomed(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,24 +228,42 @@ class _Marks:
         return row.run_id not in self.decided and any(True for _ in self.world.data.names(folder))
 
     def _journal(self, row: LedgerRow) -> bytes | None:
+        """What a journal says, uncovered; None when it is not here. Raises `Denied` where it is sealed and the key is missing."""
         raw = read_run_file(self.world.data, self.id, row.run_id, "wal.jsonl", {})
         if raw is None and not row.archived:
             records = self.world.store.read(lambda tx: tx.runs.raw_journal(row.wal_id))
             raw = msgspec.json.encode(records)
-        return raw
+        if raw is None or b"sealed" not in raw:
+            return raw
+        veil = self.world.veil(self.id)
+        sealed = {match.decode() for match in _SEALED_TEXT.findall(raw)}
+        return b"\n".join([raw, *(veil.uncover(text).encode() for text in sorted(sealed))])
 
-    def _parts(self) -> set[str]:
+    def _parts(self) -> set[str] | None:
+        """None: what names them is sealed and the key is missing, so all of them are needed."""
+        try:
+            return self._named_parts()
+        except Denied:
+            return None
+
+    def _named_parts(self) -> set[str]:
         texts = [self._journal(row) or b"" for row in self.runs.values() if self._is_open(row)]
         files = [f"work/{self.id}/proposals/{run_id}/candidate.json" for run_id in self.runs]
         files += [f"work/{self.id}/precise/{version}.json" for version in self.versions]
         files += [pins_path(self.id, str(row.part)) for row in self.runs.values() if row.ended_at is None and is_assembly(row)]
-        texts += [self.world.data.read(path) for path in files if self.world.data.exists(path)]
+        texts += [self.world.kept(path) for path in files if self.world.data.exists(self.world.lies(path))]
         named = {match.decode() for text in texts for match in _PART.findall(text)}
         digests = {match.decode()[:32] for text in texts for match in re.findall(rb"sha256:([0-9a-f]{64})", text)}
         return named | digests | {row.part.removeprefix("sha256:")[:32] for row in self.runs.values() if row.part}
 
     def _captures(self) -> set[str] | None:
         """None: a run that is needed does not say what it captured, so all of them are."""
+        try:
+            return self._named_captures()
+        except Denied:
+            return None
+
+    def _named_captures(self) -> set[str] | None:
         found: set[str] = set()
         for row in self.runs.values():
             raw = self._journal(row) if self.cutoff is not None or self._is_open(row) else b""  # for ever: whole ones stay anyway
@@ -272,7 +291,7 @@ class _Marks:
                     yield Doomed(kind=kind, name=name, why=why, paths=tuple(paths))
         parts = self._parts()
         for name, paths in self._folders(f"work/{self.id}/parts").items():
-            if name not in parts:
+            if parts is not None and name not in parts:
                 yield Doomed(kind="part", name=name, why="no run names it", paths=tuple(paths))
         yield from self._raw()
         if self.cutoff is not None:
@@ -287,7 +306,7 @@ class _Marks:
 
     def _version(self, name: str, paths: list[str]) -> Doomed:
         """`checksums.sha256` goes first: a folder without it is not a version."""
-        also = [*self.world.data.names(f"catalog/stac/{self.id}/items/{name}"), f"work/{self.id}/precise/{name}.json"]
+        also = [*self.world.data.names(f"catalog/stac/{self.id}/items/{name}"), self.world.lies(f"work/{self.id}/precise/{name}.json")]
         ordered = sorted(paths, key=lambda path: (not path.endswith("/checksums.sha256"), path))
         return Doomed(kind="version", name=name, why=self.why, paths=(*ordered, *(p for p in also if self.world.data.exists(p))))
 

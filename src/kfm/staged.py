@@ -27,7 +27,7 @@ from kfm.receipts import JOB_TYPE, receipt_path
 from kfm.release import Stored, base_table, open_table, staged_tables, store_table
 from kfm.runfiles import read_run_file
 from kfm.update import Steps, Update, guarded, part_folder
-from kfm.wal import Wal, fold
+from kfm.wal import Wal, fold, payload_of
 from kfm.world import Target, World, specify
 from kfm.zones.base import room
 
@@ -201,7 +201,7 @@ class _Assembly(Update):
             return Decision(kind="noop", reason=f"already denied: {before.reason}", names=f"run {before.run_id}", exit_code=3)
         for row in same:
             if row.state == "CLAIMED" and (row.part, row.base_version, row.toolchain_digest) == (digest, head.version_id, toolchain):
-                wal = Wal(world.store, world.clock, row, tx.runs.journal(row.wal_id), (self.token,))
+                wal = Wal(world.store, world.clock, row, tx.runs.journal(row.wal_id), (self.token,), world.veil(target.dataset_id))
                 return Decision(kind="resume", row=row, wal=wal, head=head, forced=forced)
         check_clock(tx, world, head)
         close_runs(tx, world, mine, "other parts or another base came first")
@@ -242,7 +242,7 @@ class _Assembly(Update):
 
     def _pinned(self, tx: Any, row: LedgerRow, plan: Plan, head: Generation, count: int) -> Wal:
         """The PLAN: base generation and parts, once and for all attempts of this run."""
-        wal = Wal(self.world.store, self.world.clock, row, tokens=(self.token,))
+        wal = Wal(self.world.store, self.world.clock, row, tokens=(self.token,), veil=self.world.veil(row.dataset_id))
         page = wal.page()
         hashed = keep_plan(tx, plan, row.input_hash, head.version_id)
         told = {"spec": self.target.spec, "spec_file_hash": None, "receipt_path": receipt_path(row.run_id, row.timestamp)}
@@ -395,8 +395,9 @@ def _payload_of(world: World, row: LedgerRow) -> dict[str, Any]:
     steps = fold(records)
     if "transform" not in steps:
         raise _damaged(f"work/{row.dataset_id}/runs/{row.run_id}/wal.jsonl", "the journal of the part")
-    capture = msgspec.json.decode(steps["capture"].payload)["capture_id"]
-    found: dict[str, Any] = {**msgspec.json.decode(steps["transform"].payload), "capture_id": capture}
+    veil = world.veil(row.dataset_id)
+    capture = payload_of(steps["capture"], veil)["capture_id"]
+    found: dict[str, Any] = {**payload_of(steps["transform"], veil), "capture_id": capture}
     if found.get("part") != row.part:
         raise _damaged(f"work/{row.dataset_id}/runs/{row.run_id}/wal.jsonl", str(row.part))
     return found

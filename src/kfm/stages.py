@@ -43,7 +43,7 @@ from kfm.projection import project
 from kfm.receipts import JOB_TYPE, pretty
 from kfm.targets import resumed_target, targets_of
 from kfm.update import part_folder
-from kfm.wal import fold
+from kfm.wal import fold, payload_of
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
 from kfm.world import Outcome, Target, World
@@ -358,7 +358,7 @@ def _newest(world: World, call: _Call) -> list[LedgerRow]:
 
 def _plan(world: World, row: LedgerRow) -> dict[str, Any]:
     records = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
-    found: dict[str, Any] = next((msgspec.json.decode(r.payload) for r in records if r.step_id == "plan"), {})
+    found: dict[str, Any] = payload_of(next((r for r in records if r.step_id == "plan"), None), world.veil(row.dataset_id))
     return found
 
 
@@ -484,7 +484,7 @@ def _files(world: World, call: _Call, outcome: Outcome) -> tuple[str, ...]:
     wanted: list[str] = []
     if call.stage == "ingest" and row is not None:
         step = fold(world.store.read(lambda tx: tx.runs.journal(row.wal_id))).get("capture")
-        capture = f"raw/{name}/captures/{msgspec.json.decode(step.payload)['capture_id']}" if step is not None else ""
+        capture = f"raw/{name}/captures/{payload_of(step, world.veil(name))['capture_id']}" if step is not None else ""
         wanted = [f"raw/{name}/manifest.yml", f"raw/{name}/checksums.sha256", *(world.data.names(capture) if capture else ())]
     elif call.stage == "transform" and row is not None and row.part:
         wanted = list(world.data.names(part_folder(name, row.part)))

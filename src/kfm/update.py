@@ -421,10 +421,14 @@ class Update:
         wal.done("EXECUTE", "transform", payload)
         if target.staged:
             return result
-        fields = _part_fields(payload, wal.run)
+        fields = _part_fields(payload, wal.run) | (self._untold(payload) if self.private else {})
         wal.run = wal.commit(lambda tx, page: tx.runs.move(wal.run.run_id, "CLAIMED", **fields))
         yield "part DONE"
         return result
+
+    def _untold(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """What the ledger says of private records: that there are some. Their counts are in the journal, which is sealed."""
+        return {"rows_read": 0, "rows_written": 0, "content_id": self.world.stand_in(self.target.dataset_id, payload["content_id"])}
 
     def _transformed(self, job: TransformJob, out: Path) -> TransformResult:
         """The transform; what connector code had a hand in is read and written once more where it has none."""
@@ -506,12 +510,7 @@ class Update:
         """`path` sealed with the key of this dataset; a key that was lost is not quietly replaced."""
         world, dataset_id = self.world, self.target.dataset_id
         assert world.vaults is not None
-        if not world.vaults.has_key(dataset_id) and any(p.endswith(SEALED) for p in world.data.names(f"raw/{dataset_id}/captures")):
-            raise Denied(
-                f"keys/data/{dataset_id} is missing, and earlier captures were sealed with it.",
-                expected="the data key of this dataset",
-                remedy="Restore it with `kfm keys restore`; if it is gone for good, `kfm withdraw --erase` makes a clean start.",
-            )
+        world.require_key(dataset_id)
         into = scratch / (path.name + SEALED)
         world.vaults.seal(dataset_id, path, into)
         return into

@@ -172,14 +172,16 @@ def _captured_files(workspace: Workspace, row: LedgerRow, kind: str, aside: Path
     names = {f"{s['source_id']}.{kind}": s["digest"] for s, _ in _asked(row)}
     base, vaults = workspace.data / "raw" / row.dataset_id / "captures", Vaults(workspace.path / "keys" / "data")
     plain, found = base / ids.capture_id(names), {}
+    named = next((str(s["capture"]) for s in msgspec.json.decode(row.source_metadata)[:1] if "capture" in s), "")
     for name, digest in names.items():
         path = plain / name
         if not path.is_file() and vaults.has_key(row.dataset_id):
-            sealed = base / ("c" + vaults.commit(row.dataset_id, canonical.dumps(names).decode())[-64:][:32]) / (name + SEALED)
-            path = aside / f"{row.run_id}-{name}"
+            capture = named or "c" + vaults.commit(row.dataset_id, canonical.dumps(names).decode())[-64:][:32]
+            sealed, path = base / capture / (name + SEALED), aside / f"{row.run_id}-{name}"
             if sealed.is_file():
                 vaults.unseal(row.dataset_id, sealed, path)
-        if not path.is_file() or hash_file(path).digest != digest:
+        has = hash_file(path).digest if path.is_file() else ""
+        if (vaults.commit(row.dataset_id, has) if named else has) != digest:
             return {}
         found[name] = path
     return found

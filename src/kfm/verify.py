@@ -248,12 +248,17 @@ def _verify_receipt(
         elif name == ATTESTATION:
             named[str(predicate.version_id)] = digest  # compared where the version is looked at
             continue
-        stored = world.data.stat(where)
-        if stored is None and where.startswith("catalog/"):
-            stored = world.data.stat(_awaited(dataset_id, predicate.run_id, name))
+        try:
+            stored = world.named(where)
+            if stored is None and where.startswith("catalog/"):
+                awaited = _awaited(dataset_id, predicate.run_id, name)
+                stored = ids.digest(world.kept(awaited)) if world.data.exists(world.lies(awaited)) else None
+        except KfmError as error:
+            found.wrong(where, error.happened, error.exit_code)
+            continue
         if stored is None:
             found.wrong(where, "the receipt names it, and it is missing", 3)
-        elif digest not in (stored.digest, world.stand_in(dataset_id, stored.digest)):
+        elif digest not in (stored, world.stand_in(dataset_id, stored)):
             found.wrong(where, "it is not what the receipt sealed")
 
 
@@ -275,11 +280,17 @@ def _verify_work(world: World, dataset_id: str, found: Verified) -> None:
     except KfmError as error:
         found.wrong(f"work/{dataset_id}/withdrawals", error.happened)
     precise = f"work/{dataset_id}/precise/{head.version_id if head is not None else None}.json"
-    for stored in (_decoded(world.data.read(precise)) or {}).values() if world.data.exists(precise) else ():
+    records: dict[str, Any] = {}
+    if world.data.exists(world.lies(precise)) and world.vaults is not None and not world.vaults.has_key(dataset_id):
+        found.wrong(f"keys/data/{dataset_id}", "the key of the sealed records is missing", 3)
+    elif world.data.exists(world.lies(precise)):
+        try:
+            records = _decoded(world.kept(precise)) or {}
+        except KfmError as error:
+            found.wrong(world.lies(precise), error.happened)
+    for stored in records.values():
         if not world.data.exists(stored["from"]):
             found.wrong(stored["from"], "the sealed records the official version was released from are missing", 3)
-        elif world.vaults is not None and not world.vaults.has_key(dataset_id):
-            found.wrong(f"keys/data/{dataset_id}", "the key of the sealed records is missing", 3)
     for path in world.data.names(f"work/{dataset_id}"):
         if path.endswith("/wal.jsonl"):
             found.files += 1

@@ -8,10 +8,11 @@ import msgspec
 
 from kfm import canonical
 from kfm.clock import Clock, rfc3339
+from kfm.commitments import OPEN, Veil
 from kfm.errors import IntegrityError
 from kfm.store.base import LedgerRow, Store, Token, WalRecord
 
-__all__ = ["Page", "Wal", "check_chain", "fold", "record_hash"]
+__all__ = ["Page", "Wal", "check_chain", "covered", "fold", "payload_of", "record_hash"]
 
 T = TypeVar("T")
 
@@ -39,11 +40,23 @@ def fold(records: Sequence[WalRecord]) -> dict[str, WalRecord]:
     return {r.step_id: r for r in records}
 
 
+def payload_of(record: WalRecord | None, veil: Veil) -> Any:
+    """What a record carries, uncovered; nothing when there is no record. The chain is over what is written, so it needs no key."""
+    found = msgspec.json.decode(record.payload) if record is not None else {}
+    sealed = found.get("sealed") if isinstance(found, dict) and len(found) == 1 else None
+    return msgspec.json.decode(veil.uncover(sealed)) if isinstance(sealed, str) else found
+
+
+def covered(payload: str, veil: Veil) -> str:
+    """A payload as it is written: JSON, of a private dataset sealed."""
+    return msgspec.json.encode({"sealed": veil.cover(payload)}).decode() if veil.hides else payload
+
+
 class Page:
     """The records of one transaction. They enter the memory of the journal once the store has said yes."""
 
-    def __init__(self, run: LedgerRow, last: WalRecord | None, now: str) -> None:
-        self._run, self._last, self._now = run, last, now
+    def __init__(self, run: LedgerRow, last: WalRecord | None, now: str, veil: Veil) -> None:
+        self._run, self._last, self._now, self._veil = run, last, now, veil
         self.records: list[WalRecord] = []
         self.held: tuple[str, ...] = ()  # the tokens that the store found to be the newest of their leases
 
@@ -59,7 +72,7 @@ class Page:
                 updater_id=run.updater_id,
                 updater_version=run.updater_version,
                 input_hash=run.input_hash,
-                payload=msgspec.json.encode(payload if payload is not None else {}).decode(),
+                payload=covered(msgspec.json.encode(payload if payload is not None else {}).decode(), self._veil),
                 status=status,  # type: ignore[arg-type]
                 ts=self._now,
                 prev="",
@@ -79,10 +92,16 @@ class Wal:
     """Appends to one journal under the leases its run holds; without one it can only be read."""
 
     def __init__(
-        self, store: Store, clock: Clock, run: LedgerRow, records: Sequence[WalRecord] = (), tokens: tuple[Token, ...] = ()
+        self,
+        store: Store,
+        clock: Clock,
+        run: LedgerRow,
+        records: Sequence[WalRecord] = (),
+        tokens: tuple[Token, ...] = (),
+        veil: Veil = OPEN,
     ) -> None:
         check_chain(records)
-        self._store, self._clock, self.run = store, clock, run
+        self._store, self._clock, self.run, self._veil = store, clock, run, veil
         self._stored = list(records)
         self._riding: list[WalRecord] = []  # what no commit has taken yet
         self._unsure = False  # the store did not say whether it took the last commit
@@ -107,12 +126,12 @@ class Wal:
         """What the newest record of a step carries."""
         for record in reversed(self.records):
             if record.step_id == step_id:
-                return msgspec.json.decode(record.payload)
+                return payload_of(record, self._veil)
         return None
 
     def page(self, after: Sequence[WalRecord] = ()) -> Page:
         """An empty one."""
-        return Page(self.run, after[-1] if after else None, rfc3339(self._clock.now()))
+        return Page(self.run, after[-1] if after else None, rfc3339(self._clock.now()), self._veil)
 
     def done(self, phase: str, step_id: str, payload: Any = None) -> None:
         """Mark a step DONE; the mark rides in the next commit (losing it repeats a step that may be repeated)."""

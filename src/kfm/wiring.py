@@ -2,10 +2,8 @@
 
 import fcntl
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kfm.aside import aside
 from kfm.attest import KeyFolder
 from kfm.clock import Clock, SystemClock
 from kfm.commitments import Vaults
@@ -222,8 +221,7 @@ def open_store(workspace: Workspace, clock: Clock) -> "SqliteStore | PostgresSto
 @contextmanager
 def _store_copy(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore]:
     """A throw-away copy of the store, made without opening it: for dry runs, and for reading what we may not write."""
-    temp = Path(tempfile.mkdtemp(prefix="kfm-store-"))
-    try:
+    with aside("store") as temp:
         if (url := workspace.server) is not None:
             with closing(_on_server(workspace, url, clock)) as kept:
                 kept.copy_to(temp / "store.sqlite")
@@ -234,8 +232,6 @@ def _store_copy(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore]:
             yield store
         finally:
             store.abandon()
-    finally:
-        shutil.rmtree(temp, ignore_errors=True)
 
 
 @contextmanager
@@ -264,16 +260,25 @@ def open_world(
 ) -> Iterator[World]:
     """The seams of this workspace. `dry_run` names the dataset whose dry run this is."""
     clock = clock or SystemClock()
-    with (_store_copy if dry_run else _real_store)(workspace, clock) as store:
-        yield from _open_world(workspace, store, upstream, dry_run, publisher, echo, clock)
+    with (
+        (_store_copy if dry_run else _real_store)(workspace, clock) as store,
+        aside("replay") if upstream == "replay" else nullcontext() as opened,
+    ):
+        yield from _open_world(workspace, store, upstream, dry_run, publisher, echo, clock, opened)
 
 
 def _open_world(
-    workspace: Workspace, store: Store, upstream: str, dry_run: str | None, publisher: str, echo: Echo | None, clock: Clock
+    workspace: Workspace,
+    store: Store,
+    upstream: str,
+    dry_run: str | None,
+    publisher: str,
+    echo: Echo | None,
+    clock: Clock,
+    opened: Path | None,
 ) -> Iterator[World]:
     data, root = workspace.zones()
-    aside = Path(tempfile.mkdtemp(prefix="kfm-replay-")) if upstream == "replay" else None
-    fetcher = Routed(workspace, upstream == "sample", replayed(workspace, store, aside) if aside is not None else None)
+    fetcher = Routed(workspace, upstream == "sample", replayed(workspace, store, opened) if opened is not None else None)
     policy, steps = _Policy(workspace), _Steps(workspace)
     world = World(
         clock=clock,
@@ -311,8 +316,6 @@ def _open_world(
     finally:
         heart.stop()
         policy.close()
-        if aside is not None:
-            shutil.rmtree(aside, ignore_errors=True)
         data.close()
         root.close()
 
@@ -329,8 +332,7 @@ def _publisher(name: str, data: LocalZone, root: LocalZone) -> Publisher:
 def _dry(world: World, dataset_id: str) -> Iterator[World]:
     """Zones overlaid on a temporary folder, a recording publisher; the store is a throw-away copy already."""
     run_id = ids.new_run_id()
-    temp = Path(tempfile.mkdtemp(prefix="kfm-dry-"))
-    try:
+    with aside("dry") as temp:
         world.store.forget_work()
         (temp / "data").mkdir()
         (temp / "root").mkdir()
@@ -346,8 +348,6 @@ def _dry(world: World, dataset_id: str) -> Iterator[World]:
             new_run_id=lambda: run_id,
             heart=None,
         )
-    finally:
-        shutil.rmtree(temp, ignore_errors=True)
 
 
 def _local(zone: Any) -> LocalZone:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,9 +13,9 @@ from kfm import canonical
 from kfm.attest import KeyFolder
 from kfm.channel import Channel
 from kfm.clock import Clock
-from kfm.commitments import Vaults
+from kfm.commitments import SEALED, Vaults, Veil
 from kfm.connectors.base import TransformJob, TransformResult
-from kfm.errors import KfmError, UsageError
+from kfm.errors import Denied, KfmError, UsageError
 from kfm.fetch.base import Fetcher
 from kfm.gates.base import Gate
 from kfm.model import ids, labels
@@ -171,6 +172,12 @@ def family_of(registry: Callable[[str], DatasetEntry | None], dataset_id: str) -
     return list(found.values())
 
 
+def _key_of(path: str) -> str:
+    """The key that seals a file of work. Rules of withdrawals have one of their own: they keep out what an erasure has destroyed."""
+    zone, dataset_id, kind = path.split("/")[:3]
+    return f"{dataset_id}.rules" if (zone, kind) == ("work", "withdrawals") else dataset_id
+
+
 def _no_acquire(*_: Any) -> TransformResult:
     raise UsageError("This world cannot ask.", expected="a child process to run acquire() in", remedy="Use `kfm run`.")
 
@@ -206,6 +213,9 @@ class World:
     propose_only: bool = False  # what needs nobody's approval waits all the same
     acquire: Acquire = _no_acquire
     warm: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # around many transforms: the child starts faster
+    opened: contextlib.ExitStack = field(
+        default_factory=contextlib.ExitStack
+    )  # folders for what is opened to be looked at, as long as this is
     heart: "Heart | None" = None  # None: nobody renews (tests with a clock of their own)
     trace: Callable[[Publisher, RunLog, Mapping[str, Any]], Publisher] = field(
         default=lambda inner, log, marks: TracePublisher(inner, log.trace, marks)
@@ -230,6 +240,57 @@ class World:
     def stand_in(self, dataset_id: str, value: str) -> str:
         """`value`, or the commitment that stands for it in public."""
         return self.vaults.commit(dataset_id, value) if self.vaults is not None and self.is_private(dataset_id) else value
+
+    def veil(self, dataset_id: str) -> Veil:
+        """What texts of a dataset are written down behind, and read through."""
+        return Veil(self.vaults, dataset_id, self.is_private(dataset_id), partial(self.require_key, dataset_id))
+
+    def require_key(self, dataset_id: str) -> None:
+        """Raise `Denied` when the data key was lost: it is not quietly replaced while something sealed with it lies here."""
+        if self.vaults is None or self.vaults.has_key(dataset_id) or not self.is_private(dataset_id):
+            return
+        places = (f"raw/{dataset_id}/captures", f"work/{dataset_id}/parts", f"work/{dataset_id}/proposals")
+        if any(path.endswith(SEALED) for place in places for path in self.data.names(place)):
+            raise Denied(
+                f"keys/data/{dataset_id} is missing, and earlier captures were sealed with it.",
+                expected="the data key of this dataset",
+                remedy="Restore it with `kfm keys restore`; if it is gone for good, `kfm withdraw --erase` makes a clean start.",
+            )
+
+    # ---- files of the restricted side ----------------------------------------------------------------------------------
+    def keep(self, path: str, content: bytes) -> bool:
+        """Create a file of work; of a private dataset sealed, under its name and `.sealed`. False when it is there already."""
+        if self.data.exists(path):
+            return False
+        at_rest = self.at_rest(path, content)
+        return self.data.create(path if at_rest is content else path + SEALED, at_rest)
+
+    def at_rest(self, path: str, content: bytes) -> bytes:
+        """`content` as it lies under `path`."""
+        dataset_id = path.split("/")[1]
+        if self.vaults is None or not self.is_private(dataset_id):
+            return content
+        self.require_key(dataset_id)
+        return self.vaults.sealed(_key_of(path), content)
+
+    def lies(self, path: str) -> str:
+        """The name that a file of work lies under: its own, or that of its sealed bytes."""
+        return path if self.data.exists(path) or not self.data.exists(path + SEALED) else path + SEALED
+
+    def kept(self, path: str) -> bytes:
+        """What `keep` was given. Raises `FileNotFoundError`, and `Denied` where the key that sealed it is missing."""
+        name = self.lies(path)
+        raw = self.data.read(name)
+        if name == path:
+            return raw
+        return (self.vaults or Vaults(Path())).unsealed(_key_of(path), raw, name)
+
+    def named(self, path: str) -> str | None:
+        """The digest that evidence knows a file of work by: its own; where it is told without values by now, that of what lies sealed beside it."""
+        stored = self.data.stat(path)
+        if stored is None or self.vaults is None or not self.data.exists(path + SEALED):
+            return stored.digest if stored is not None else None
+        return ids.digest(self.vaults.unsealed(_key_of(path), self.data.read(path + SEALED), path + SEALED))
 
     def publish(self, log: RunLog) -> Publisher:
         return self.trace(self.publisher, log, self.marks)

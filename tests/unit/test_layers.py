@@ -7,14 +7,14 @@ import pytest
 
 SRC = Path(__file__).parents[2] / "src" / "kfm"
 LAYERS = {
-    "words": {"model", "canonical", "clock", "durable", "errors", "interrupts", "flock", "masking", "secrets"},
+    "words": {"aside", "model", "canonical", "clock", "durable", "errors", "interrupts", "flock", "masking", "secrets"},
     "seams": {"zones", "store", "fetch", "publisher", "lineage", "policy", "telemetry", "connectors", "extras"},
     "judgement": {"gates", "catalog", "story", "diff"},
     "run": {
         "update", "acquire", "operate", "projection", "capture", "ending", "claim", "closing", "assemble", "promote", "quarantine", "attest", "receipts", "boundary", "proposal", "channel", "wal", "world", "raw",
         "runlog", "runfiles", "verify", "reindex", "doctor", "status", "ref", "heartbeat", "trust", "bundle", "commitments", "labels", "leak", "judge",
         "canary", "records", "rebuild", "erase", "release", "derive", "grants", "permits", "judgement", "evidence", "retention", "staged", "moments", "acts", "approvals",
-        "roots", "proofs",
+        "roots", "proofs", "sealing",
     },
     "control": {"inline", "attention", "search", "discover", "schedule", "backfill", "pools", "webhook", "worker", "jobs", "runners"},
     "faces": {"joblog", "cli", "backup", "job_process", "reader", "console", "config", "wiring", "workspace", "upstreams", "targets", "testing", "stages", "sample_upstream", "sample_kansas", "drill", "__main__"},

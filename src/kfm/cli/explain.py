@@ -4,6 +4,7 @@ kfm explain [run|skip|deny|stale] DATASET | REF | RUN
 """
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -12,13 +13,14 @@ from kfm.channel import last_act
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import sign
 from kfm.cli.wal import find_run, journal_of
-from kfm.errors import UsageError
+from kfm.errors import Denied, UsageError
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
 from kfm.moments import appended_at
 from kfm.proposal import run_of
 from kfm.ref import dataset_of, proposal_number
 from kfm.runfiles import read_run_file
 from kfm.status import dataset_status
+from kfm.wal import fold, payload_of
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from kfm.world import World
@@ -168,8 +170,7 @@ def _skip(world: World, dataset_id: str) -> dict[str, Any]:
 
 
 def _deny(world: World, row: LedgerRow) -> dict[str, Any]:
-    raw = read_run_file(world.data, row.dataset_id, row.run_id, "validation_report.json")
-    reasons = msgspec.json.decode(raw)["reasons"] if raw else []
+    reasons = _reasons(world, row)
     decided = f"work/{row.dataset_id}/proposals/{row.run_id}/decisions.jsonl"
     if not reasons and world.data.exists(decided):  # denied when it was to be promoted
         reasons = msgspec.json.decode(world.data.read(decided).splitlines()[-1])["reasons"]
@@ -197,6 +198,16 @@ def _deny(world: World, row: LedgerRow) -> dict[str, Any]:
     }
 
 
+def _reasons(world: World, row: LedgerRow) -> list[dict[str, str]]:
+    """Why a run was denied: from its report; of a private dataset from its journal, where the key is that sealed it."""
+    if world.is_private(row.dataset_id):
+        with suppress(Denied):
+            judged = payload_of(fold(journal_of(world, row)).get("assemble"), world.veil(row.dataset_id))
+            return [r for v in judged.get("verdicts", ()) for r in v.get("reasons", ())]
+    raw = read_run_file(world.data, row.dataset_id, row.run_id, "validation_report.json")
+    return list(msgspec.json.decode(raw)["reasons"]) if raw else []
+
+
 def _run(world: World, row: LedgerRow) -> dict[str, Any]:
     records = journal_of(world, row)
     source = msgspec.json.decode(row.source_metadata)
@@ -217,7 +228,7 @@ def _run(world: World, row: LedgerRow) -> dict[str, Any]:
             "asked": ", ".join(s["source_url"] for s in source),
             "input": row.input_hash,
             "base": f"generation {row.pinned if row.pinned is not None else row.base_generation}",
-            "rows": f"{row.rows_read:,} read, {row.rows_written:,} written",
+            "rows": None if world.is_private(row.dataset_id) else f"{row.rows_read:,} read, {row.rows_written:,} written",
             "version": row.version_id,
             **detail,
         },

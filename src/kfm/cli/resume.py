@@ -18,6 +18,7 @@ from kfm.model.ledger import LedgerRow
 from kfm.model.window import seconds
 from kfm.reindex import datasets_with_evidence
 from kfm.targets import resumed_target
+from kfm.wal import payload_of
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
 from kfm.world import Outcome, World
@@ -33,7 +34,7 @@ def configure(parser: Parser) -> None:
 
 def _plan(world: World, row: LedgerRow) -> dict[str, Any]:
     records = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
-    found: dict[str, Any] = next((msgspec.json.decode(r.payload) for r in records if r.step_id == "plan"), {})
+    found: dict[str, Any] = payload_of(next((r for r in records if r.step_id == "plan"), None), world.veil(row.dataset_id))
     return found
 
 

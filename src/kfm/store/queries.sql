@@ -56,6 +56,10 @@ delete from journal_head where wal_id = :wal_id
 select distinct wal_id from journal where wal_id not in (select wal_id from ledger)
 -- name: plan_get
 select plan_hash, plan from plan where identity = :identity
+-- name: plan_all
+select identity, plan from plan
+-- name: plan_delete
+delete from plan where identity = :identity
 -- name: plan_put
 insert into plan (identity, plan_hash, plan) values (:identity, :plan_hash, :plan)
 -- name: generation_last
@@ -101,6 +105,10 @@ on conflict (source, kind, target) do nothing
 select * from lineage where (cast(:dataset_id as text) is null or dataset_id = :dataset_id) order by run_id
 -- name: head_key_get
 select * from head_key where dataset_id = :dataset_id and partition = :partition and win = :win
+-- name: head_key_all
+select * from head_key where dataset_id = :dataset_id
+-- name: generation_forget
+delete from generation where dataset_id = :dataset_id
 -- name: head_key_latest
 select * from head_key where dataset_id = :dataset_id order by checked_at desc limit 1
 -- name: source_untrusted

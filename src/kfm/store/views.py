@@ -299,6 +299,12 @@ class RunView(View):
     def keep_plan(self, identity: str, plan_hash: str, plan: str) -> None:
         self._do("plan_put", identity=identity, plan_hash=plan_hash, plan=plan)
 
+    def forget_plans(self, dataset_id: str) -> None:
+        """Forget the plans of a dataset: they are known again when they are made again."""
+        for row in self._all("plan_all"):
+            if msgspec.json.decode(row["plan"]).get("dataset_id") == dataset_id:
+                self._do("plan_delete", identity=row["identity"])
+
     def put_noop(self, row: NoopRow) -> None:
         self._do("noop_put", **msgspec.structs.asdict(row))
 
@@ -426,6 +432,13 @@ class IndexView(View):
     def head_key(self, dataset_id: str, partition: str, win: str) -> HeadKey | None:
         row = self._one("head_key_get", dataset_id=dataset_id, partition=partition, win=win)
         return None if row is None else HeadKey(**dict(row))
+
+    def head_keys(self, dataset_id: str) -> list[HeadKey]:
+        return [HeadKey(**dict(r)) for r in self._all("head_key_all", dataset_id=dataset_id)]
+
+    def forget_generations(self, dataset_id: str) -> None:
+        """Forget what was read from the files of a channel: the next look at its head reads them again."""
+        self._do("generation_forget", dataset_id=dataset_id)
 
     def latest_check(self, dataset_id: str) -> HeadKey | None:
         row = self._one("head_key_latest", dataset_id=dataset_id)

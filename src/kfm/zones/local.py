@@ -153,7 +153,7 @@ class LocalZone:
                 self._mkdirs(self.root)
                 with self._temp_names():
                     folder = self.root / ".tmp" / uuid.uuid4().hex
-                    folder.mkdir()
+                    folder.mkdir(mode=0o700)  # what is being worked on is nobody else's, whatever it will be
                     self._tmp_lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                     fcntl.flock(self._tmp_lock, fcntl.LOCK_EX)
                 self._tmp = folder
@@ -177,7 +177,7 @@ class LocalZone:
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         folder = self.temp()
-        folder.mkdir()
+        folder.mkdir(mode=0o700)
         try:
             yield folder
         finally:
