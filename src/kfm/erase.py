@@ -149,10 +149,12 @@ def _erase(world: World, dataset_id: str, tokens: list[Token]) -> int:
 
 
 def _settled_head(world: World, dataset_id: str) -> Generation:
-    """The head, whose version stays. A number that somebody still means to take for another version is taken by a void generation."""
+    """The head, whose version stays. A number that a person or a frozen run has named for another version is taken by a void generation."""
     while True:
         head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
-        if not any(act.predicate.generation > head.generation for act in meant(world.data, dataset_id)):
+        named = [act.predicate.generation for act in meant(world.data, dataset_id)]
+        named += [row.intent or 0 for row in world.store.read(lambda tx: tx.runs.open_runs(dataset_id))]
+        if max(named, default=0) <= head.generation:
             return head
         void(world, dataset_id, head.generation + 1, "0.0", "an erasure came first")
 

@@ -139,8 +139,14 @@ def test_no_run_begins_while_an_erasure_is_owed_and_one_that_holds_the_dataset_i
         assert kfm("status", "--json").json["datasets"][0]["state"] == "withdrawn"
         before = tree(two / "data" / "raw")
         assert kfm("run", QUAKES, "--wait", "0").code == 5 and tree(two / "data" / "raw") == before
+        row = other.store.read(lambda tx: tx.runs.recent(QUAKES, 1)[0])
+        named = {"state": "PROPOSED", "ended_at": None, "intent": 4}
+        other.store.transaction(lambda tx: tx.runs.move(row.run_id, row.state, **named))  # a frozen run has named the next generation
         other.store.transaction(lambda tx: tx.leases.release(token))
     assert kfm("run", QUAKES).code == 0 and left_of(two)[-1:] == ["ledger/quarantine/journal-other.jsonl"]
+    with open_world(open_workspace(two)) as world:
+        kinds = [g.kind for g in world.store.read(lambda tx: tx.index.generations(QUAKES))]
+    assert kinds == ["promote", "promote", "withdraw", "void"], "so that it cannot bring back what has no bytes any more"
     with sqlite3.connect(two / "ledger" / "idempotency.sqlite") as db:
         assert db.execute("select count(*) from journal").fetchone() == (0,)
 

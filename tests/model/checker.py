@@ -100,7 +100,7 @@ SCENARIOS |= {
 }  # fmt: skip
 SCENARIOS |= {
     "erasure, a-b-c": {"script": ABC, "crash": 1, "erase": 1},
-    "erasure, a-b-a-b": {"script": ABAB, "erase": 1, "tick": 1}, "erasure, two partitions": {"script": BOTH, "crash": 1, "erase": 1},
+    "erasure, a-b-a-b": {"script": ABAB, "erase": 1, "tick": 1}, "erasure, two partitions": {"script": BOTH, "expire": 1, "erase": 1},
     "erasure, reindex": {"script": B, "erase": 1, "lose": 1},
     "erasure, staged": dict(S0, script=B, crash=1, erase=1), "two rollbacks": {"script": ABC, "crash": 1, "rollback": 2},
 }  # fmt: skip
@@ -121,7 +121,7 @@ WITNESS = {  # the smallest world in which each amendment, or seeded mistake, ma
     "stage_unheld": dict(S0, script=B, withdraw=1), "stage_unsettled": dict(EITHER, script=ABC),
     "erase_intent": {"script": B, "erase": 1, "crash": 1}, "erase_again": {"script": B, "erase": 1, "expire": 1, "tick": 1},
     "erase_early": {"script": ABC, "erase": 1, "crash": 1}, "rollback_back": {"script": B, "rollback": 2},
-    "erase_open": {"script": BOTH, "erase": 1},
+    "erase_open": {"script": BOTH, "erase": 1}, "erase_unsettled": {"script": BOTH, "erase": 1, "expire": 1},
     "set_denied_again": dict(S0, script=B, policy=(B0,), tick=1), "stage_unacked": dict(S0, script=B, crash=1),
     "memory_first": {"script": B, "refuse": 1},
 }  # fmt: skip

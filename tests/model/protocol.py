@@ -64,6 +64,7 @@ MUTATIONS = {
     "set_denied_again": "a denied set of parts is assembled again",
     "rollback_back": "a rollback goes to the last other version, also to one that a rollback left",
     "erase_early": "the bytes are destroyed when the plan is durable, before its generation is there",
+    "erase_unsettled": "an erasure closes a run that has named the next generation without taking the number",
     "erase_open": "an erasure leaves the runs open whose bytes it destroys",
     "memory_first": "a process goes on as if a commit that was refused had been taken",
     "stage_unacked": "STAGED and the ack of its job are two transactions, the ack first",
@@ -341,6 +342,8 @@ class Model:
 
     def erased(self, s):
         """Under every lease: runs that have not ended end, in one transaction, then everything but the official version is destroyed."""
+        if any(r.state in OPEN and (r.intent or 0) >= len(s.chan) for r in s.runs) and "erase_unsettled" not in self.on:
+            s = s._replace(chan=(*s.chan, Gen("V", s.chan[-1].version, None, None, hash(s.chan[-1]))))  # a frozen holder may still write it
         head = s.chan[-1].version
         s = s._replace(leases=tuple((number + 1, 0) for number, _ in s.leases))
         for i, r in enumerate(s.runs) if "erase_open" not in self.on else ():
