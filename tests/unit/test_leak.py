@@ -190,6 +190,19 @@ def test_a_position_is_found_across_the_columns_of_a_row(tmp_path: Path) -> None
     assert run_inline(told, tmp_path / "out").found == (), "a steward shows it"
 
 
+def test_a_join_shows_no_column_that_its_input_does_not(tmp_path: Path) -> None:
+    for folder in ("joined", "sites", "visits"):
+        (tmp_path / folder).mkdir()
+    sites = table_of(tmp_path / "sites", site_no=["a1", "a2"], mark=["x", "y"], kind=["kiln", "well"])
+    visits = table_of(tmp_path / "visits", site_no=["a1", "a2"], mark=["u", "v"])
+    joined = table_of(tmp_path / "joined", site_no=["a1", "a2"], mark=["x", "y"], kind=["kiln", "well"], visits_mark=["u", "v"])
+    tables, releases = {"records": joined, "sites": sites, "visits": visits}, {"sites": Release(show=("kind",)), "visits": None}
+    for shown, found in (("kind", []), ("mark", ["mark"]), ("visits_mark", []), ("site_no", ["site_no"])):
+        job = search_job(target_of(Release(show=(shown,))), tables, {}, (), releases)
+        job = msgspec.structs.replace(job, on=("site_no",))
+        assert [f["column"] for f in run_inline(job, tmp_path).found] == found
+
+
 def test_what_the_release_makes_itself_is_no_leak(tmp_path: Path) -> None:
     cell, outline = h3.latlng_to_cell(LAT, LNG, 4), shapely.to_wkb(shapely.Point(LNG, LAT))
     public = table_of(tmp_path, "public", h3_cell=[cell], kind=["well"], geometry=pa.array([outline], pa.binary()))

@@ -1,4 +1,4 @@
-"""Columns that look like what is private are told from those that do not."""
+"""Columns that look like what is private are told from those that do not, and a release shows what it names."""
 
 import pytest
 
@@ -6,6 +6,7 @@ from kfm.gates.base import Evidence
 from kfm.gates.kernel import labels
 from kfm.model.dataset import DatasetEntry, Release, Source
 from kfm.model.looks import looks_of, looks_of_values
+from kfm.release import release_mark, release_marks
 
 
 @pytest.mark.parametrize(
@@ -44,3 +45,14 @@ def test_such_a_column_is_shown_with_the_word_of_a_steward_only() -> None:
         expected={}, found={}, schema=(), books={}, private=True, obligations=(),
     )  # fmt: skip
     assert [r.code for r in labels(old).reasons] == ["labels.show"]
+
+
+def test_what_was_released_before_stays_released_when_its_columns_are_shown() -> None:
+    source = Source(url="https://example.org/x", format="csv")
+    old = Release(withhold=("name",), h3_resolution=5)
+    before = release_mark(DatasetEntry(dataset_id="a", title="A", source=source, release=old))
+    entry = DatasetEntry(dataset_id="a", title="A", source=source, release=Release(withhold=("name",), show=("kind",), h3_resolution=5))
+    assert release_mark(entry) != before and before in release_marks(entry, ("h3_cell", "kind", "geometry"))
+    assert before not in release_marks(entry, ("h3_cell", "kind", "year", "geometry")), "one of its columns is not shown now"
+    finer = DatasetEntry(dataset_id="a", title="A", source=source, release=Release(withhold=("name",), show=("kind",), h3_resolution=6))
+    assert before not in release_marks(finer, ("h3_cell", "kind", "geometry"))

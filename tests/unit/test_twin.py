@@ -472,3 +472,15 @@ def test_a_twin_needs_a_release(tmp_path: Path) -> None:
     source = written(tmp_path / "raw", {"a.csv": as_csv(SITES)})
     with pytest.raises(CaptureRefused, match="release"):
         twin_of(source, tmp_path / "twin", "csv")
+
+
+def test_what_a_release_does_not_show_is_varied_and_what_code_renames_is_not(tmp_path: Path) -> None:
+    source = written(tmp_path / "raw", {"a.csv": as_csv(SITES)})
+    release = Release(show=("kind",), withhold=("site_id",), h3_resolution=4, min_records=2)
+    renamed = tuple(Column(name=n, type="string") for n in ("site_id", "kind", "guard", "lat", "lon"))
+    for number, (known, varied) in enumerate((((), True), (renamed, False))):
+        twin_of(source, tmp_path / f"twin{number}", "csv", release=release, known=known)
+        one, two = ({(r["keeper"], r["kind"]) for r in rows_of(f / "a.csv")} for f in (source, tmp_path / f"twin{number}"))
+        assert (one != two) is varied
+        one, two = ({(r["site_id"], r["kind"]) for r in rows_of(f / "a.csv")} for f in (source, tmp_path / f"twin{number}"))
+        assert one != two, "withheld by name"
