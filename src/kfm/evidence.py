@@ -8,12 +8,13 @@ from kfm.attest import check_attestation
 from kfm.channel import pinned_parts
 from kfm.errors import Denied, IntegrityError, KfmError
 from kfm.model import ids
-from kfm.model.ledger import LedgerRow
+from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.staged import is_assembly, pins_path
 from kfm.model.version import ATTESTATION, is_record
 from kfm.proposal import load, proposal_path
 from kfm.raw import parse_checksums
-from kfm.receipts import run_folder
+from kfm.receipts import receipt_path, run_folder
+from kfm.runfiles import started_at
 from kfm.verify import Verified, verify_in_zone
 from kfm.wal import Wal
 from kfm.world import World
@@ -93,7 +94,11 @@ def check_version_folder(world: World, row: LedgerRow, artifacts: Mapping[str, s
         found.wrong(where, "it holds other data under the same version id")
     if not found.problems:
         try:
-            check_attestation(world.data.read(f"{where}/{ATTESTATION}"), world.keys, {p: d for p, d in listed.items() if p != ATTESTATION})
+            raw, named = world.data.read(f"{where}/{ATTESTATION}"), {p: d for p, d in listed.items() if p != ATTESTATION}
+            try:
+                check_attestation(raw, world.keys, named)
+            except Denied:  # by a key that is out of use since; the gate has judged what was proposed
+                check_attestation(raw, world.keys, named, {load(world, row)[0]["files"].get(ATTESTATION), *_vouched_for(world, row)})
         except (KfmError, OSError) as error:
             found.wrong(f"{where}/{ATTESTATION}", getattr(error, "happened", "it is missing"))
     if found.problems:
@@ -103,3 +108,17 @@ def check_version_folder(world: World, row: LedgerRow, artifacts: Mapping[str, s
             expected="a version folder exactly as it was promoted",
             remedy="Restore it from a backup, or move the folder away; `kfm verify` lists what is wrong.",
         )
+
+
+def _vouched_for(world: World, row: LedgerRow) -> set[str]:
+    """The attestations of this version that receipts name which its earlier generations name."""
+    found = set()
+    made: list[Generation] = world.store.read(lambda tx: tx.index.generations(row.dataset_id))
+    for generation in (g for g in made if g.kind == "promote" and g.version_id == row.version_id):
+        told = world.channel(row.dataset_id).predicate(generation.generation)
+        usual = receipt_path(generation.run_id, started_at(generation.run_id).isoformat())  # unless midnight came in between
+        listed = [usual] if world.root.exists(usual) else world.root.names("receipts")
+        raw = next((world.root.read(path) for path in listed if path.endswith(f"/{generation.run_id}.json")), b"")
+        if told is not None and ids.digest(raw) == told.receipts_digest:
+            found.add(str(msgspec.json.decode(raw)["provenance"]["files"].get(ATTESTATION)))
+    return found

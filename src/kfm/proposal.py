@@ -179,9 +179,10 @@ def one_account(world: World, builder: str, approvals: Iterable[Judged | Approva
 
 
 def builder_of(world: World, row: LedgerRow) -> str:
-    """The key that signed the candidate's attestation; "" when it cannot be told."""
+    """The key that signed the candidate's attestation, also one that is out of use since; "" when it cannot be told."""
     try:
-        return world.keys.verified_by(world.kept(proposal_path(row.dataset_id, row.run_id, ATTESTATION)))[1].keyid
+        raw = world.kept(proposal_path(row.dataset_id, row.run_id, ATTESTATION))
+        return world.keys.verified_by(raw, named={ids.digest(raw)})[1].keyid  # whether it may still count is for the gate
     except (KfmError, OSError):
         return ""
 

@@ -254,6 +254,26 @@ def test_generations_from_before_roots_were_recorded_are_told_as_such_and_none_c
     assert kfm("verify").code == 0 and kfm("run", QUAKES).code == 0
 
 
+def test_a_proposal_that_waited_while_the_key_was_replaced_is_published_and_proved(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, tmp_path: Path
+) -> None:
+    """Its attestation is by the old key; the generation, by the new one, vouches for it, also once the old key is revoked."""
+    with (ws / f"data/registry/{QUAKES}.yml").open("a") as entry:
+        entry.write("approvals: 1\n")
+    kfm("keys", "new", "--name", "Ann")
+    assert kfm("run", QUAKES).code == 7
+    (old,) = kfm("keys", "rotate", "--json").json["retired"]
+    assert kfm("approve", "1", "--key", "Ann").code == 0 and kfm("promote", "1").code == 0
+    for number in (1, 2):
+        assert kfm("verify").code == 0 and kfm("bundle", QUAKES, "-o", str(tmp_path / f"{number}.kfm")).code == 0, number
+        kfm("keys", "revoke", old, "--reason", "stolen")
+    for number, revision in ((2, 1), (3, 0)):  # another version, then the first one once more
+        sample.control(QUAKES, revision=revision)
+        assert kfm("run", QUAKES).code == 7 and kfm("approve", str(number), "--key", "Ann").code == 0
+        assert kfm("promote", str(number)).code == 0
+    assert kfm("verify").code == 0
+
+
 def test_a_new_root_is_gone_by_only_once_it_is_adopted(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
     kfm("run", QUAKES)
     (ws / "keys/root").rename(tmp_path / "lost")
