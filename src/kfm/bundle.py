@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -24,12 +24,14 @@ from kfm.model.version import ATTESTATION, is_record
 from kfm.proofs import missing_proofs
 from kfm.raw import parse_checksums
 from kfm.receipts import receipt_path
-from kfm.ref import Ref
 from kfm.runfiles import started_at
 from kfm.trust import Head, Trust, led_to, load_root, named_signers, out_of_step
 from kfm.verify import Verified, note_unrecorded
 from kfm.world import World
 from kfm.zones.base import check_path
+
+if TYPE_CHECKING:
+    from kfm.boundary import Opened
 
 __all__ = ["About", "BundleReport", "bundle", "verify_bundle"]
 
@@ -121,8 +123,9 @@ def _plain(name: str) -> bool:
 
 
 # ---- making --------------------------------------------------------------------------------------------------------------
-def bundle(world: World, ref: Ref, witness: Mapping[str, bytes] | None = None) -> Iterator[bytes]:
-    """The bytes of the bundle of `ref`. Raises `Denied` when the version was withdrawn, has no attestation, or the workspace no root."""
+def bundle(world: World, ref: "Opened", witness: Mapping[str, bytes] | None = None) -> Iterator[bytes]:
+    """The bytes of the bundle of a version that may be handed out. Raises `Denied` when the version was withdrawn, has no attestation, or the workspace no root."""
+    assert ref.generation is not None
     trust = world.keys.require_trust()
     head = world.store.transaction(lambda tx: world.channel(ref.dataset_id).head(tx))
     kept = version_kept_out(head, ref.version_id)

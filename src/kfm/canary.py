@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from kfm.boundary import NOBODY, Reader, located
 from kfm.clock import rfc3339
 from kfm.errors import Denied, KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.proposal import Compared, Comparison, comparison_of, load, proposal_path
 from kfm.receipts import pretty
-from kfm.ref import locate
 from kfm.world import World
 
 __all__ = ["compare", "waiting"]
@@ -26,7 +26,7 @@ def _is_canary(world: World, row: LedgerRow) -> bool:
         return False  # `kfm review` says what is wrong with it
 
 
-def compare(world: World, number: int, row: LedgerRow, by: str) -> tuple[Comparison, bool]:
+def compare(world: World, number: int, row: LedgerRow, by: str, reader: Reader = NOBODY) -> tuple[Comparison, bool]:
     """What is recorded of this proposal beside what is official, and whether that was done just now."""
     kept = comparison_of(world, row)
     if kept is not None:
@@ -41,7 +41,7 @@ def compare(world: World, number: int, row: LedgerRow, by: str) -> tuple[Compari
     found = Comparison(
         dataset_id=row.dataset_id, proposal=number, run_id=row.run_id, partition=row.partition, pipeline_version=row.pipeline_version,
         official_version=head.version_id, base_generation=head.generation, candidate_digest=load(world, row)[1],
-        artifacts=_counted(world, number, row, head), at=rfc3339(world.clock.now()), by=by,
+        artifacts=_counted(world, number, row, head, reader), at=rfc3339(world.clock.now()), by=by,
     )  # fmt: skip
     if not world.data.create(proposal_path(row.dataset_id, row.run_id, "comparison.json"), pretty(found)):
         kept = comparison_of(world, row)
@@ -55,12 +55,12 @@ def compare(world: World, number: int, row: LedgerRow, by: str) -> tuple[Compari
     return found, True
 
 
-def _counted(world: World, number: int, row: LedgerRow, head: Any) -> dict[str, Compared]:
+def _counted(world: World, number: int, row: LedgerRow, head: Any, reader: Reader) -> dict[str, Compared]:
     """Artifact -> its differing rows; tables that were taken over as they are are left out."""
     from kfm.diff.tables import diff_files
 
-    new = locate(world, f"proposal/{number}")
-    old = locate(world, f"{row.dataset_id}@{head.generation}").files if head.version_id is not None else {}
+    new = located(world, f"proposal/{number}", reader)
+    old = located(world, f"{row.dataset_id}@{head.generation}", reader).files if head.version_id is not None else {}
     own = f"{row.partition or row.dataset_id}.parquet"
     found = {}
     for name in sorted(n for n in {*old, *new.files} if n.endswith(".parquet") and (n == own or old.get(n) != new.files.get(n))):

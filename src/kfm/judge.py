@@ -26,7 +26,17 @@ from kfm.records import describe, previous_versions, read_facts, version_facts
 from kfm.release import is_withheld, release_marks
 from kfm.world import World
 
-__all__ = ["attested", "catalog_reasons", "described_candidate", "evidence_of", "judge", "official_candidate", "policy_question", "reason"]
+__all__ = [
+    "asked_dataset",
+    "attested",
+    "catalog_reasons",
+    "described_candidate",
+    "evidence_of",
+    "judge",
+    "official_candidate",
+    "policy_question",
+    "reason",
+]
 
 Read = Callable[[str], bytes]
 
@@ -156,25 +166,30 @@ def _first(world: World, evidence: Evidence) -> list[Verdict]:
     return [v for v in judge_all(world.gates, evidence) if v.gate != "policy"]
 
 
+def asked_dataset(dataset_id: str, e: Evidence) -> dict[str, Any]:
+    """The dataset as every question to the rules names it."""
+    entry = e.entry
+    return {
+        "id": dataset_id,
+        "title": entry.title if entry else "",
+        "licence": entry.licence if entry else None,
+        "sensitivity": entry.sensitivity if entry else None,
+        "policy_label": entry.policy_label if entry else None,
+        "care_label": entry.care_label if entry else None,
+        "obligations": list(e.obligations or ()),
+        "discharged": list(e.discharged),
+        "approvals": entry.approvals if entry else 0,
+        "retired": bool(entry and entry.retired),
+    }
+
+
 def policy_question(world: World, candidate: Mapping[str, Any], e: Evidence, approvals: tuple[int, int] = (0, 0)) -> dict[str, Any]:
     """What the policy is asked about a candidate."""
-    entry = e.entry
-    release = entry.release if entry is not None else None
+    release = e.entry.release if e.entry is not None else None
     records = ["dcat", "prov", *(["stac"] if candidate["bbox"] else [])]
     return {
         "action": "promote",
-        "dataset": {
-            "id": candidate["dataset_id"],
-            "title": entry.title if entry else "",
-            "licence": entry.licence if entry else None,
-            "sensitivity": entry.sensitivity if entry else None,
-            "policy_label": entry.policy_label if entry else None,
-            "care_label": entry.care_label if entry else None,
-            "obligations": list(e.obligations or ()),
-            "discharged": list(e.discharged),
-            "approvals": entry.approvals if entry else 0,
-            "retired": bool(entry and entry.retired),
-        },
+        "dataset": asked_dataset(candidate["dataset_id"], e),
         "candidate": {
             "version_id": candidate["version_id"],
             "base_generation": candidate["base_generation"],

@@ -12,7 +12,6 @@ from kfm.channel import EMPTY
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.evidence import check_files
 from kfm.gates.base import Evidence, Verdict
-from kfm.gates.kernel import labels, licence, registered
 from kfm.judge import (
     attested,
     catalog_reasons,
@@ -29,13 +28,13 @@ from kfm.operate import derived_candidate
 from kfm.projection import shown_version
 from kfm.proposal import Judged, approvals_of, builder_of, count, load, one_account, registry_digest, run_of
 from kfm.records import derived_prov, read_facts, version_listing, version_records
-from kfm.ref import Ref, resolve
+from kfm.ref import resolve
 from kfm.release import candidate_of
 from kfm.verify import Verified, verify_dataset
 from kfm.wal import Wal
 from kfm.world import World
 
-__all__ = ["Judgement", "check_readable", "check_version", "judge_ref", "may_show", "policy_input"]
+__all__ = ["Judgement", "check_version", "judge_ref", "may_show", "policy_input"]
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,23 +136,6 @@ def check_version(world: World, dataset_id: str, generation: Generation) -> None
         raise Denied(
             f"{generation.version_id} may not be official: {'; '.join(r.message for r in no)}",
             expected="a version that passes the gates of now",
-            remedy=no[0].remedy,
-        )
-
-
-def check_readable(world: World, ref: Ref) -> None:
-    """Raise `Denied` when a version may not be handed out under the labels and licence of now, whatever they were when it was made."""
-    head = world.store.read(lambda tx: tx.index.generation(ref.dataset_id, ref.generation))
-    candidate = official_candidate(world, ref.dataset_id, head)
-    found = {p: a["digest"] for p, a in candidate["artifacts"].items()}
-    evidence = evidence_of(world, candidate, found=found, before=None, leak=[])
-    # What was public before releases said what they show stays readable; nothing new is made under such a release.
-    passed = ("registry.retired", "labels.show", "labels.look")
-    no = [r for gate in (registered, labels, licence) for r in gate(evidence).reasons if r.code not in passed]
-    if no:
-        raise Denied(
-            f"{ref.dataset_id}@{ref.version_id[:9]}… may not be handed out: {no[0].message}",
-            expected="a version that the labels and the licence of now allow",
             remedy=no[0].remedy,
         )
 

@@ -1,23 +1,16 @@
 """References: DATASET, DATASET@vHEX (8 or more digits), DATASET@GENERATION."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from kfm.channel import EMPTY, last_act, whole_withdrawn, withdrawn_by, withdrawn_inside
-from kfm.errors import Denied, IntegrityError, UsageError
+from kfm.channel import EMPTY, last_act, whole_withdrawn, withdrawn_inside
+from kfm.errors import Denied, UsageError
 from kfm.model.ids import check_dataset_id
 from kfm.model.ledger import Generation
-from kfm.model.version import is_record
-from kfm.proposal import run_of
-from kfm.raw import parse_checksums
-from kfm.release import candidate_of, digest_of, is_withheld, open_table
 from kfm.status import shown
 from kfm.world import World
 
-__all__ = ["Located", "Ref", "dataset_of", "locate", "proposal_number", "resolve"]
+__all__ = ["Ref", "dataset_of", "proposal_number", "resolve", "withdrawn"]
 
 
 @dataclass(frozen=True)
@@ -76,12 +69,16 @@ def resolve(world: World, text: str) -> Ref:
         if act.kind != "withdraw":  # a store that was rebuilt before anything was official
             raise UsageError(f"{text} has no official version.", expected="a published dataset", remedy=_way_on(world, dataset_id))
         raise _withdrawn(text, dataset_id, str(act.generation))
-    names = {"", *(key.split("|")[0] for key in found.contents)}
-    gone = withdrawn_inside(rows[-1], found) or next(filter(None, (whole_withdrawn(rows[-1], name) for name in names)), None)
-    if gone is not None:
+    if (gone := withdrawn(rows[-1], found)) is not None:
         raise _withdrawn(text, dataset_id, gone)
     _check_kept(world, text, dataset_id, found.version_id)
     return Ref(dataset_id, found.version_id, str(found.version_digest), found.generation)
+
+
+def withdrawn(head: Generation, meant: Generation) -> str | None:
+    """The generation that withdrew what an earlier one made official, or a part of it; None when all of it may be shown."""
+    names = {"", *(key.split("|")[0] for key in meant.contents)}
+    return withdrawn_inside(head, meant) or next(filter(None, (whole_withdrawn(head, name) for name in names)), None)
 
 
 def _way_on(world: World, dataset_id: str) -> str:
@@ -129,72 +126,3 @@ def _by_prefix(world: World, rows: list[Generation], prefix: str, text: str) -> 
         remedy = f"`kfm runs {dataset_id}` lists what there is." if number is None else f"It waits for a person: `kfm review {number}`."
         raise UsageError(f"{text} names no version that is or was official.", expected="one of this dataset's versions", remedy=remedy)
     return next(iter(fitting.values()))
-
-
-@dataclass(frozen=True)
-class Located:
-    """A version and the files that hold its data."""
-
-    dataset_id: str
-    label: str
-    version_id: str
-    generation: int | None
-    files: dict[str, Path]  # artifact -> where it can be read
-    business_key: tuple[str, ...]
-
-
-def locate(world: World, text: str) -> Located:
-    """The data artifacts of the version a reference means, each checked against its digest."""
-    if text.startswith("proposal/"):
-        return _proposed(world, text)
-    ref = resolve(world, text)
-    folder = f"processed/{ref.dataset_id}/{ref.version_id}"
-    listed = {p: d for p, d in parse_checksums(world.data.read(f"{folder}/checksums.sha256")).items() if not is_record(p)}
-    for path, digest in listed.items():
-        stored = world.data.stat(f"{folder}/{path}")
-        if stored is None or stored.digest != digest:
-            raise IntegrityError(f"{path} of {text} is damaged.", expected=digest, remedy="Run `kfm verify`; restore it from a backup.")
-    entry = world.registry(ref.dataset_id)
-    return Located(
-        dataset_id=ref.dataset_id,
-        label=f"{ref.dataset_id}@{ref.generation}",
-        version_id=ref.version_id,
-        generation=ref.generation,
-        files={path: world.data.local(f"{folder}/{path}") for path in listed},
-        business_key=entry.business_key if entry is not None else (),
-    )
-
-
-def _proposed(world: World, text: str) -> Located:
-    row = run_of(world, proposal_number(text))
-    head: Generation = world.store.transaction(lambda tx: world.channel(row.dataset_id).head(tx))
-    later = [g for name, g in head.suppressed.items() if name.startswith("rule\n") and int(g) > (row.pinned or 0)]
-    gone = withdrawn_by(head, row, str(row.version_id)) or next(iter(later), None)
-    if gone is not None:
-        raise _withdrawn(text, row.dataset_id, gone)
-    candidate = candidate_of(world, row.dataset_id, row.run_id)
-    if candidate is None:
-        raise UsageError(
-            f"{text} has no candidate any more.", expected="one that can be read", remedy="`kfm review` lists those that wait."
-        )
-    for path, artifact in candidate["artifacts"].items():
-        if digest_of(world, artifact) != artifact["digest"] or is_withheld(artifact):
-            raise IntegrityError(
-                f"{path} of {text} cannot be shown: it is damaged or sealed.", expected=artifact["digest"], remedy="Run the dataset again."
-            )
-    entry = world.registry(row.dataset_id)
-    return Located(
-        dataset_id=row.dataset_id,
-        label=text,
-        version_id=candidate["version_id"],
-        generation=None,
-        files={path: _opened(world, row.dataset_id, a) for path, a in candidate["artifacts"].items()},
-        business_key=entry.business_key if entry is not None else (),
-    )
-
-
-def _opened(world: World, dataset_id: str, artifact: Mapping[str, Any]) -> Path:
-    """An artifact of a candidate as a file; what is sealed at rest is opened for as long as this world is."""
-    if "at_rest" not in artifact:
-        return world.data.local(artifact["from"])
-    return open_table(world, dataset_id, artifact, world.opened.enter_context(world.data.scratch()))

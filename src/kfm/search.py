@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 
+from kfm.boundary import NOBODY, Opened, Reader, data_of, located
 from kfm.closing import derivation, workers_alive
 from kfm.errors import Denied, KfmError, UsageError
 from kfm.extras.search.base import DamagedIndex, Passage, Scored, find, passages, question
-from kfm.judgement import check_readable
 from kfm.model.search import Citation, Found, Hit, IndexNote, NotSearched
-from kfm.ref import Ref, locate, resolve
+from kfm.ref import Ref
 from kfm.world import World
 
 __all__ = ["index_note", "index_path", "is_address", "opened", "search"]
@@ -20,12 +20,12 @@ JOB_TYPE = "index.build_embeddings"
 _ADDRESS = re.compile(r"kfm://dataset/([^/@]+@[^/]+)/(.+#[pr][0-9]+)")
 
 
-def index_path(ref: Ref) -> str:
+def index_path(ref: Ref | Opened) -> str:
     """Where the index of a version lies, in the data zone; its note lies beside it."""
     return f"work/{ref.dataset_id}/index/{ref.version_id}/search.sqlite"
 
 
-def index_note(world: World, ref: Ref) -> IndexNote | None:
+def index_note(world: World, ref: Ref | Opened) -> IndexNote | None:
     """What is written beside the index of a version; None when there is none that can be read."""
     path = index_path(ref).replace(".sqlite", ".json")
     try:
@@ -34,31 +34,30 @@ def index_note(world: World, ref: Ref) -> IndexNote | None:
         return None
 
 
-def search(world: World, text: str, datasets: Iterable[str], limit: int = 10) -> Found:
+def search(world: World, text: str, datasets: Iterable[str], limit: int = 10, reader: Reader = NOBODY) -> Found:
     """The best passages of `datasets`; one that may not be read, or has no index that can be, gives nothing and is named.
 
     Raises `DamagedIndex` when every index there is to ask is damaged.
     """
     names = list(datasets)
     try:
-        return _search(world, text, names, limit)
+        return _search(world, text, names, limit, reader)
     except _Replaced:  # another version became official and was indexed between our look and our reading
-        return _search(world, text, names, limit)
+        return _search(world, text, names, limit, reader)
 
 
 class _Replaced(DamagedIndex):
     """An index went away while it was asked."""
 
 
-def _search(world: World, text: str, datasets: list[str], limit: int) -> Found:
-    open_: dict[Path, Ref] = {}
+def _search(world: World, text: str, datasets: list[str], limit: int, reader: Reader) -> Found:
+    open_: dict[Path, Opened] = {}
     closed: list[NotSearched] = []
     for name in datasets:
         try:
-            ref = resolve(world, name)
-            check_readable(world, ref)
+            ref = data_of(world, name, reader)
         except (Denied, UsageError) as error:
-            closed.append(NotSearched(dataset_id=name, reason=error.happened))
+            closed.append(NotSearched(dataset_id=name, reason=error.happened, denied=isinstance(error, Denied)))
         except KfmError as error:  # damage of one dataset does not hide the others
             closed.append(NotSearched(dataset_id=name, reason=error.happened, next="kfm doctor"))
         else:
@@ -77,7 +76,7 @@ def _search(world: World, text: str, datasets: list[str], limit: int) -> Found:
     )
 
 
-def _find(open_: dict[Path, Ref], closed: list[NotSearched], text: str, limit: int) -> tuple[list[Scored], str]:
+def _find(open_: dict[Path, Opened], closed: list[NotSearched], text: str, limit: int) -> tuple[list[Scored], str]:
     """The best passages of the indexes that can be read; the others move from `open_` to `closed`."""
     while True:
         try:
@@ -96,13 +95,11 @@ def is_address(text: str) -> bool:
     return _ADDRESS.fullmatch(text) is not None
 
 
-def opened(world: World, address: str) -> Found:
+def opened(world: World, address: str, reader: Reader = NOBODY) -> Found:
     """The one passage an address names, read from the published file itself, when it may be handed out now."""
     version, place = _ADDRESS.fullmatch(address).groups()  # type: ignore[union-attr]  # the caller asked `is_address`
-    ref = resolve(world, version)
-    check_readable(world, ref)
-    files = locate(world, f"{ref.dataset_id}@{ref.version_id}").files
-    passage = next((p for p in passages(files) if _place(p) == place), None)
+    ref = located(world, version, reader)
+    passage = next((p for p in passages(ref.files) if _place(p) == place), None)
     if passage is None:
         raise UsageError(
             f"{version} has no {place}.", expected="an address as `kfm search` prints it", remedy="Search for words of the passage."
@@ -111,11 +108,11 @@ def opened(world: World, address: str) -> Found:
     return Found(query=address, ranking="words", searched=(ref.dataset_id,), hits=(hit,), not_searched=(), note="")
 
 
-def _ask(ref: Ref) -> str:
+def _ask(ref: Opened) -> str:
     return derivation(JOB_TYPE, ref.dataset_id)
 
 
-def _missing(world: World, ref: Ref) -> NotSearched:
+def _missing(world: World, ref: Opened) -> NotSearched:
     jobs, alive = world.store.read(lambda tx: (tx.jobs.listing(dataset_id=ref.dataset_id, job_type=JOB_TYPE, limit=1), workers_alive(tx)))
     state, following = jobs[0].state if jobs else "", _ask(ref)
     reason = f"There is no index of {ref.version_id[:9]}… yet."
@@ -134,7 +131,7 @@ def _place(passage: Passage) -> str:
     return f"{document}#p{paragraph}" if document else f"{passage.file}#r{passage.row}"
 
 
-def _citation(ref: Ref, passage: Passage) -> Citation:
+def _citation(ref: Opened, passage: Passage) -> Citation:
     version = f"{ref.dataset_id}@{ref.version_id}"
     facts = {
         "dataset_id": ref.dataset_id,

@@ -22,7 +22,7 @@ from kfm.heartbeat import Heartbeat
 from kfm.model import ids
 from kfm.model.channel import RootAt
 from kfm.model.dataset import DatasetEntry, Source
-from kfm.policy.base import Decision, Evaluator, sources_of
+from kfm.policy.base import Decision, Evaluator, Preparable, sources_of
 from kfm.publisher.base import Publisher
 from kfm.publisher.local import LocalPublisher
 from kfm.publisher.noop import NoopPublisher
@@ -65,6 +65,13 @@ class _Policy:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._found: Evaluator | None = None
+
+    def prepare(self) -> None:
+        """Start what will be asked while the rest is being opened; what goes wrong is said when it is asked."""
+        with suppress(KfmError, OSError):
+            self._found = _evaluator(self._workspace)
+            if isinstance(self._found, Preparable):
+                self._found.prepare()
 
     def decide(self, package: str, document: Mapping[str, Any]) -> Decision:
         if self._found is None:
@@ -257,14 +264,20 @@ def open_world(
     publisher: str = "local",
     echo: Echo | None = None,
     clock: Clock | None = None,
+    asks: bool = False,
 ) -> Iterator[World]:
-    """The seams of this workspace. `dry_run` names the dataset whose dry run this is."""
-    clock = clock or SystemClock()
-    with (
-        (_store_copy if dry_run else _real_store)(workspace, clock) as store,
-        aside("replay") if upstream == "replay" else nullcontext() as opened,
-    ):
-        yield from _open_world(workspace, store, upstream, dry_run, publisher, echo, clock, opened)
+    """The seams of this workspace. `dry_run` names the dataset whose dry run this is; `asks`: the rules will be asked in any case."""
+    clock, policy = clock or SystemClock(), _Policy(workspace)
+    try:
+        if asks:
+            policy.prepare()
+        with (
+            (_store_copy if dry_run else _real_store)(workspace, clock) as store,
+            aside("replay") if upstream == "replay" else nullcontext() as opened,
+        ):
+            yield from _open_world(workspace, store, upstream, dry_run, publisher, echo, clock, opened, policy)
+    finally:
+        policy.close()
 
 
 def _open_world(
@@ -276,10 +289,11 @@ def _open_world(
     echo: Echo | None,
     clock: Clock,
     opened: Path | None,
+    policy: _Policy,
 ) -> Iterator[World]:
     data, root = workspace.zones()
     fetcher = Routed(workspace, upstream == "sample", replayed(workspace, store, opened) if opened is not None else None)
-    policy, steps = _Policy(workspace), _Steps(workspace)
+    steps = _Steps(workspace)
     world = World(
         clock=clock,
         store=store,
@@ -315,7 +329,6 @@ def _open_world(
                 yield dry
     finally:
         heart.stop()
-        policy.close()
         data.close()
         root.close()
 

@@ -314,6 +314,10 @@ def test_restricted_data_needs_both_steps_and_a_grant(kfm: Kfm, ws: Path, up: Up
     assert kfm("promote", number).code == 0 and kfm("verify", SITES).code == 0
     bands = set(table(ws, version_of(kfm)).column("records").to_pylist())
     assert bands <= {"5 to 9", "10 to 24", "25 or more"}
+    assert kfm("get", SITES, "-o", str(ws / "out")).code == 3, "a grant to publish is none to read"
+    assert kfm("grant", SITES, "--to", "A. Reader", "--purpose", "study", "--expires", "2099-01-01", "--key", "T. Elder").code == 0
+    for name, code in (("B. Other", 3), ("A. Reader", 0)):
+        assert kfm("get", SITES, "-o", str(ws / "out"), "--for", name).code == code and (ws / "out").exists() == (code == 0)
 
 
 def join_entry(ws: Path, more: str = "") -> None:

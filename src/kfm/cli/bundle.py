@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from kfm.boundary import folder_of
 from kfm.bundle import bundle, verify_bundle
-from kfm.cli.call import Parser, emit
+from kfm.cli.call import Parser, emit, reader_flag, reader_of
 from kfm.cli.witness import read_witness
 from kfm.errors import Denied, IntegrityError, UsageError
-from kfm.judgement import check_readable
-from kfm.ref import dataset_of, resolve
+from kfm.ref import dataset_of
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from kfm.zones.base import hash_file
@@ -22,6 +22,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("ref", metavar="REF", help="DATASET, DATASET@vHEX or DATASET@GENERATION")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the file to make")
     parser.add_argument("--witness", type=Path, metavar="DIR", help="put these countersignatures in too")
+    reader_flag(parser)
 
 
 def mapped(path: Path) -> Any:
@@ -38,11 +39,10 @@ def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     temp = args.output.with_name(f".{args.output.name}.{os.getpid()}.part")
     try:
-        with open_world(workspace) as world:
+        with open_world(workspace, asks=True) as world:
             if not world.data.exists(world.channel(dataset_of(args.ref)).path(1)):
                 workspace.require(dataset_of(args.ref))  # a typing mistake gets the nearest name
-            ref = resolve(world, args.ref)
-            check_readable(world, ref)
+            ref = folder_of(world, args.ref, reader_of(args))
             with temp.open("wb") as file:
                 file.writelines(bundle(world, ref, read_witness(args.witness) if args.witness else None))
         report = verify_bundle(mapped(temp), dt.datetime.now(dt.UTC))

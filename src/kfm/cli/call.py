@@ -17,7 +17,21 @@ from kfm.errors import KfmError, UsageError
 from kfm.interrupts import STOPPED, TERMINATED, stop_on_signals
 from kfm.masking import masked
 
-__all__ = ["Parser", "again", "clock_flag", "command", "emit", "fail", "guard", "heed_clock", "login", "offer", "parser_of"]
+__all__ = [
+    "Parser",
+    "again",
+    "clock_flag",
+    "command",
+    "emit",
+    "fail",
+    "guard",
+    "heed_clock",
+    "login",
+    "offer",
+    "parser_of",
+    "reader_flag",
+    "reader_of",
+]
 
 
 class Parser(argparse.ArgumentParser):
@@ -64,6 +78,19 @@ def again(args: Any, rest: str) -> str:
 def clock_flag(parser: Parser) -> None:
     """For commands that append a generation."""
     parser.add_argument("--clock-ok", action="store_true", help="the clock is right, although it is behind what is official")
+
+
+def reader_flag(parser: Parser) -> None:
+    """For commands that hand something out."""
+    parser.add_argument("--for", dest="reader", metavar="NAME", help="who it is for: what needs a grant goes to who has one")
+
+
+def reader_of(args: Any) -> Any:
+    """Whom it is handed out to; nobody in particular, unless a person is named."""
+    from kfm.boundary import NOBODY, Reader
+
+    name = (getattr(args, "reader", None) or "").strip()  # a job that is done again names nobody
+    return Reader(name) if name else NOBODY
 
 
 def heed_clock(world: Any, args: Any, *dataset_ids: str) -> None:

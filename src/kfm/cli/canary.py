@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kfm.canary import compare, waiting
-from kfm.cli.call import Parser, again, emit, login
+from kfm.cli.call import Parser, again, emit, login, reader_flag, reader_of
 from kfm.cli.terminal import say, show, sign
 from kfm.errors import Denied, UsageError
 from kfm.proposal import comparison_of, count
@@ -27,6 +27,7 @@ __all__ = ["configure", "main"]
 
 def configure(parser: Parser) -> None:
     parser.add_argument("words", nargs="*", metavar="compare|accept DATASET", help="without a verb: what is tried, and how it stands")
+    reader_flag(parser)
 
 
 def main(args: Any) -> int:
@@ -93,7 +94,7 @@ def _wanted(world: World, name: str) -> list[Any]:
 
 
 def _compare(workspace: Workspace, world: World, name: str, args: Any) -> int:
-    found = [compare(world, number, row, login()) for number, row in _wanted(world, name)]
+    found = [compare(world, number, row, login(), reader_of(args)) for number, row in _wanted(world, name)]
     if args.json:
         emit({"comparisons": [msgspec.to_builtins(c) | {"new": new} for c, new in found]})
         return 0

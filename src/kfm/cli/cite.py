@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from kfm.cli.call import Parser, emit
-from kfm.ref import dataset_of, resolve
+from kfm.boundary import cited
+from kfm.cli.call import Parser, emit, reader_flag, reader_of
+from kfm.ref import dataset_of
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 
@@ -13,13 +14,14 @@ __all__ = ["configure", "main"]
 def configure(parser: Parser) -> None:
     parser.add_argument("ref", metavar="REF", help="DATASET, DATASET@vHEX or DATASET@GENERATION")
     parser.add_argument("--format", choices=("text", "bibtex", "csl"), default="text")
+    reader_flag(parser)
 
 
 def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
-    with open_world(workspace) as world:
+    with open_world(workspace, asks=True) as world:
         entry = workspace.require(dataset_of(args.ref))
-        ref = resolve(world, args.ref)
+        ref = cited(world, args.ref, reader_of(args))
         row = world.store.read(lambda tx: tx.runs.maker_of(ref.dataset_id, ref.version_id))
         trust = world.keys.trust()
     year = row.timestamp[:4] if row is not None else "n.d."

@@ -128,7 +128,7 @@ def _change(workspace: Any, args: Any) -> int:
 
 def _schema(workspace: Any, args: Any) -> int:
     """What is official, or what the registry states where it does; written down, types are a person's to change."""
-    from kfm.records import read_facts
+    from kfm.boundary import columns_of
     from kfm.wiring import open_world
 
     entry = workspace.require(args.dataset_id)
@@ -136,7 +136,7 @@ def _schema(workspace: Any, args: Any) -> int:
         head = world.store.transaction(lambda tx: world.channel(entry.dataset_id).head(tx))
         columns = entry.schema
         if not columns and head.version_id is not None:
-            columns = msgspec.convert(read_facts(world.data, entry.dataset_id, head.version_id)["schema"], tuple[Column, ...])
+            columns = msgspec.convert(columns_of(world, entry.dataset_id), tuple[Column, ...])
         private = world.is_private(entry.dataset_id) or entry.release is not None
     if not columns:
         raise UsageError(

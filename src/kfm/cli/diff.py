@@ -11,14 +11,15 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from kfm.cli.call import Parser, again
+from kfm.boundary import Opened, Reader, located
+from kfm.cli.call import Parser, again, reader_flag, reader_of
 from kfm.cli.terminal import say
 from kfm.diff.base import Diff, to_json
 from kfm.errors import MissingExtra, UsageError
 from kfm.model.ledger import Generation
-from kfm.ref import Located, dataset_of, locate
+from kfm.ref import dataset_of
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from kfm.world import World
@@ -32,6 +33,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--format", choices=("text", "json", "html"), default="text", help="how to show it; default: text")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write it there; html is one page without outside requests")
     parser.add_argument("--limit", type=_limit, default=50, metavar="N", help="how many differing rows to show, or `all`; default: 50")
+    reader_flag(parser)
 
 
 def _limit(text: str) -> int | None:
@@ -42,11 +44,11 @@ def _limit(text: str) -> int | None:
 
 def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
-    with open_world(workspace) as world:
+    with open_world(workspace, asks=True) as world:
         for name in {dataset_of(ref) for ref in (args.a, args.b) if ref is not None and not ref.startswith("proposal/")}:
             if not world.data.exists(world.channel(name).path(1)):
                 workspace.require(name)  # a typing mistake gets the nearest name
-        a, b = _sides(world, args.a, args.b)
+        a, b = _sides(world, args.a, args.b, reader_of(args))
         if a.dataset_id != b.dataset_id:
             raise UsageError(
                 f"{a.dataset_id} and {b.dataset_id} are different datasets.",
@@ -66,31 +68,46 @@ def main(args: Any) -> int:
     return 0
 
 
-def _sides(world: World, a: str, b: str | None) -> tuple[Located, Located]:
+class Side(NamedTuple):
+    """One of the two that are compared; an empty one is nothing at all."""
+
+    dataset_id: str
+    label: str
+    version_id: str
+    files: dict[str, Path]
+    business_key: tuple[str, ...]
+
+
+def _side(world: World, ref: str, reader: Reader) -> Side:
+    opened: Opened = located(world, ref, reader)
+    return Side(opened.dataset_id, opened.label, opened.version_id, opened.files, opened.business_key)
+
+
+def _sides(world: World, a: str, b: str | None, reader: Reader) -> tuple[Side, Side]:
     if b is None and a.startswith("proposal/"):
-        proposed = locate(world, a)
-        return _beside_proposal(world, proposed.dataset_id), proposed
+        proposed = _side(world, a, reader)
+        return _beside_proposal(world, proposed.dataset_id, reader), proposed
     if b is not None and a.startswith("proposal/") != b.startswith("proposal/"):
-        sides = [locate(world, ref) if ref.startswith("proposal/") else _beside_proposal(world, ref) for ref in (a, b)]
+        sides = [_side(world, ref, reader) if ref.startswith("proposal/") else _beside_proposal(world, ref, reader) for ref in (a, b)]
         return sides[0], sides[1]
     if b is not None or "@" in a:
-        return locate(world, a), locate(world, b or a.split("@")[0])
-    newest = locate(world, a)
+        return _side(world, a, reader), _side(world, b or a.split("@")[0], reader)
+    newest = _side(world, a, reader)
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(newest.dataset_id))
     earlier = [g.generation for g in rows if g.version_id not in (None, newest.version_id)]
     if not earlier:
         raise UsageError(
             f"{a} has had one version only.", expected="two versions to compare", remedy="`kfm status` shows what is official."
         )
-    return locate(world, f"{newest.dataset_id}@{earlier[-1]}"), newest
+    return _side(world, f"{newest.dataset_id}@{earlier[-1]}", reader), newest
 
 
-def _beside_proposal(world: World, ref: str) -> Located:
+def _beside_proposal(world: World, ref: str, reader: Reader) -> Side:
     """What a proposal is compared with: nothing, when nothing is official."""
     name = dataset_of(ref)
     if "@" not in ref and world.store.transaction(lambda tx: world.channel(name).head(tx)).version_id is None:
-        return Located(dataset_id=name, label="nothing", version_id="", generation=None, files={}, business_key=())
-    return locate(world, ref)
+        return Side(name, "nothing", "", {}, ())
+    return _side(world, ref, reader)
 
 
 def _write(args: Any, diff: Diff) -> None:

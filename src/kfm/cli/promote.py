@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 
+from kfm.boundary import located
 from kfm.cli.call import Parser, clock_flag, emit, heed_clock, offer
 from kfm.cli.run import tell
 from kfm.errors import Denied, Fenced, IntegrityError, KfmError, UsageError
 from kfm.inline import promote_run
 from kfm.model.ledger import LedgerRow
 from kfm.proposal import earlier, run_of
-from kfm.ref import locate, proposal_number
+from kfm.ref import proposal_number
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from kfm.world import World
@@ -83,7 +84,7 @@ def _difference(world: World, a: str, b: str) -> str:
     try:
         from kfm.diff.tables import diff_files
 
-        old, new = locate(world, a), locate(world, b)
+        old, new = located(world, a), located(world, b)
         diff = diff_files(old.files, new.files, new.business_key, limit=3, dataset_id=new.dataset_id, labels=(a, b))
     except (KfmError, OSError, ImportError):
         return "."

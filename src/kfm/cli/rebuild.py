@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, emit
+from kfm.boundary import made_by
+from kfm.cli.call import Parser, emit, reader_flag, reader_of
 from kfm.cli.terminal import say, sign
 from kfm.errors import IntegrityError, UsageError
 from kfm.model.receipt import Receipt
@@ -23,6 +24,7 @@ _NEEDED = {"sources", "base_version", "base_generation", "tool_versions"}
 
 def configure(parser: Parser) -> None:
     parser.add_argument("receipt", type=Path, metavar="receipt.json", help="a file below receipts/")
+    reader_flag(parser)
 
 
 def main(args: Any) -> int:
@@ -37,6 +39,7 @@ def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     with open_world(workspace) as world:
         record, target = _asked(workspace, world, receipt)
+        made_by(world, receipt.run_id, reader_of(args))  # what may not be read is not made again for anybody either
         found = rebuild(world, receipt, record, target)
     code = 0 if found["equal"] else 6
     if args.json:

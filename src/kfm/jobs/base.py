@@ -9,18 +9,17 @@ from typing import Any, Literal
 
 import msgspec
 
+from kfm.boundary import Opened, data_of
 from kfm.claim import check_switch
 from kfm.clock import rfc3339
 from kfm.errors import Denied, KfmError, StepFailed, UsageError
 from kfm.jobs import JOB_MODULES, module_of
-from kfm.judgement import check_readable
 from kfm.masking import masked
 from kfm.model import ids
 from kfm.model.ledger import JobRow
 from kfm.model.receipt import PolicyDecision, Provenance, Receipt, ReceiptError, ReceiptInput, ReceiptOutput
 from kfm.model.schedule import without_emitter
 from kfm.receipts import pretty, receipt_path
-from kfm.ref import Ref, resolve
 from kfm.world import Target, World
 
 __all__ = ["JOB_MODULES", "JobContext", "JobResult", "JobType", "NoParameters", "catalog_table", "job_type", "readable", "work"]
@@ -127,11 +126,11 @@ def parameters_of(kind: JobType, given: Mapping[str, Any]) -> Any:
         raise UsageError(f"{kind.name}: {error}.", expected=f"parameters: {wanted}", remedy="Correct --set NAME=VALUE.") from error
 
 
-def readable(ctx: JobContext, text: str) -> tuple[Ref, PolicyDecision]:
-    """The version a reference means, when labels, licence and policy of now let it out; else `Denied`."""
-    ref = resolve(ctx.world, text)
-    check_readable(ctx.world, ref)
-    return ref, PolicyDecision(decision="allow", gate="labels", reason="readable under the labels and licence of now")
+def readable(ctx: JobContext, text: str) -> tuple[Opened, PolicyDecision]:
+    """The version a reference means, when labels, licence and policy of now let everybody have it; else `Denied`."""
+    opened = data_of(ctx.world, text)
+    told = f"readable under the labels, licence and policy of now, decision {opened.allowed.decision_ids[0]}"
+    return opened, PolicyDecision(decision="allow", gate="policy", reason=told)
 
 
 def work(kind: JobType, ctx: JobContext) -> JobResult:

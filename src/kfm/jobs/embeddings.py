@@ -2,12 +2,13 @@
 
 import msgspec
 
+from kfm.boundary import Opened, located
 from kfm.errors import StepFailed
 from kfm.extras.search.base import FORMAT, build, model, passages
 from kfm.jobs.base import JobContext, JobResult, JobType, readable
 from kfm.model.receipt import ReceiptInput, ReceiptOutput
 from kfm.model.search import IndexNote
-from kfm.ref import Ref, locate, resolve
+from kfm.ref import resolve
 from kfm.search import index_note, index_path
 from kfm.world import World
 
@@ -49,10 +50,10 @@ def _is_whole(world: World, path: str, note: IndexNote) -> bool:
     return stored is not None and stored.digest == note.digest
 
 
-def _make(ctx: JobContext, ref: Ref, path: str, embeddings: bool) -> IndexNote:
+def _make(ctx: JobContext, ref: Opened, path: str, embeddings: bool) -> IndexNote:
     """Build beside, then give it its name; what lay there was damaged or of another make."""
     data, beside = ctx.world.data, path.replace(".sqlite", ".json")
-    files = locate(ctx.world, f"{ref.dataset_id}@{ref.version_id}").files
+    files = located(ctx.world, ref.label).files
     with data.scratch() as scratch:
         count = build(passages(files), scratch / "search.sqlite", embeddings=embeddings)
         for old in (beside, path):

@@ -6,19 +6,19 @@ from importlib.metadata import version
 import msgspec
 
 from kfm import canonical
+from kfm.boundary import Opened, located
 from kfm.errors import IntegrityError
 from kfm.extras.tiles.base import Options, Tiles, build, check, has_places
 from kfm.jobs.base import JobContext, JobResult, JobType, readable
 from kfm.model.receipt import PolicyDecision, ReceiptInput, ReceiptOutput
 from kfm.receipts import pretty
-from kfm.ref import Located, Ref, locate
 from kfm.world import World
 from kfm.zones.base import hash_file, room
 
 __all__ = ["JOB", "tiles_folder"]
 
 
-def tiles_folder(ref: Ref, options: Options) -> str:
+def tiles_folder(ref: Opened, options: Options) -> str:
     """Where the tiles of a version lie; those made with options of their own lie in a folder named after them."""
     base = f"work/{ref.dataset_id}/tiles/{ref.version_id}"
     if options == Options():
@@ -32,8 +32,7 @@ def run(ctx: JobContext) -> JobResult:
     folder = tiles_folder(ref, ctx.parameters)
     made, reason = _made(ctx.world, folder), "the tiles of this version are there already"
     if made is None:
-        located = locate(ctx.world, f"{ref.dataset_id}@{ref.generation}")
-        made, reason = _make(ctx, ref, located, folder)
+        made, reason = _make(ctx, located(ctx.world, ref.label), folder)
     return _result(ref, folder, made, reason, decision)
 
 
@@ -52,12 +51,12 @@ def _made(world: World, folder: str) -> Tiles | None:
     return made
 
 
-def _make(ctx: JobContext, ref: Ref, located: Located, folder: str) -> tuple[Tiles | None, str]:
+def _make(ctx: JobContext, ref: Opened, folder: str) -> tuple[Tiles | None, str]:
     world, options = ctx.world, ctx.parameters
     entry = world.registry(ref.dataset_id)
     named = entry.location if entry is not None else None
     location = (named.latitude, named.longitude) if named is not None else None
-    tables = {name: path for name, path in sorted(located.files.items()) if name.endswith(".parquet")}
+    tables = {name: path for name, path in sorted(ref.files.items()) if name.endswith(".parquet")}
     if not any(has_places(path, location) for path in tables.values()):
         return None, "no column of this version says where its rows are"
     with world.data.scratch() as scratch:
@@ -86,7 +85,7 @@ def _told(made: Tiles) -> str:
     return f"{made.features:,} features of {made.rows:,} rows, zooms {made.minimum_zoom} to {made.maximum_zoom}{more}"
 
 
-def _result(ref: Ref, folder: str, made: Tiles | None, reason: str, decision: PolicyDecision) -> JobResult:
+def _result(ref: Opened, folder: str, made: Tiles | None, reason: str, decision: PolicyDecision) -> JobResult:
     source = ReceiptInput(kind="dataset", id=f"kfm://dataset/{ref.dataset_id}@{ref.version_id}", checksum=f"sha256:{ref.version_digest}")
     if made is None:
         return JobResult(status="skipped", reason=reason, inputs=(source,), decisions=(decision,))

@@ -37,6 +37,7 @@ class NotSearched(msgspec.Struct, frozen=True, kw_only=True):
     dataset_id: str
     reason: str
     next: str | None = None
+    denied: bool = False  # it may not be read
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,14 +3,14 @@
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from kfm import canonical
 from kfm.model import ids
 
-__all__ = ["Decision", "Evaluator", "Trouble", "is_test", "policy_digest", "sources_of"]
+__all__ = ["Decision", "Evaluator", "Preparable", "Trouble", "is_test", "policy_digest", "sources_of"]
 
 
 class Trouble(Exception):
@@ -41,6 +41,15 @@ class Evaluator(Protocol):
 
     def close(self) -> None:
         """Let go of processes, folders and connections; may be repeated."""
+        ...
+
+
+@runtime_checkable
+class Preparable(Protocol):
+    """An evaluator that takes a while to start, and can do so beside other work."""
+
+    def prepare(self) -> None:
+        """Begin to start; the first question waits for the rest."""
         ...
 
 

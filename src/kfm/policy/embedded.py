@@ -24,6 +24,13 @@ class Embedded(Careful):
         super().__init__(sources)
         self._seconds, self._lock = seconds, threading.RLock()
         self.child: Child | None = None
+        self._starting: Child | None = None
+
+    def prepare(self) -> None:
+        """See `Preparable`."""
+        with self._lock:
+            if self.child is None and self._starting is None:
+                self._starting = Child()
 
     def ask(self, package: str, question: bytes) -> Any:
         query = f'{{"allow": data.{package}.allow, "deny": data.{package}.deny}}'
@@ -36,16 +43,18 @@ class Embedded(Careful):
 
     def _started(self) -> Child:
         if self.child is None or not self.child.alive():
+            started, self._starting = self._starting, None
             self.close()
-            self.child = _loaded(self.sources)
+            self.child = _loaded(self.sources, started)
         return self.child
 
     def close(self) -> None:
         """See `Evaluator`."""
         with self._lock:
-            if self.child is not None:
-                self.child.close()
-            self.child = None
+            for child in (self.child, self._starting):
+                if child is not None:
+                    child.close()
+            self.child = self._starting = None
 
 
 class Tested(NamedTuple):
@@ -93,9 +102,9 @@ def rego_eval(modules: Sequence[str], data: Any, input: Any, query: str, *, chil
     return [row.get("bindings", {}) for row in rows if all(e.get("value") is not False for e in row.get("expressions", []))]
 
 
-def _loaded(sources: Mapping[str, bytes]) -> Child:
+def _loaded(sources: Mapping[str, bytes], child: Child | None = None) -> Child:
     """A child that holds all of `sources`; one that could not take them is not kept to answer for a part of them."""
-    child = Child()
+    child = child or Child()
     try:
         _values(child.exchange({"files": {name: source.decode() for name, source in sources.items()}, "queries": []}, START_SECONDS))
     except BaseException:
