@@ -1,5 +1,6 @@
 """projection: what is shown, archived and announced after a generation exists; all of it repeatable, none of it read to decide."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -51,11 +52,14 @@ def _evidence(world: World, dataset_id: str, publisher: Any) -> None:
             publisher.update_metadata(target, world.data.read(agreed))
 
 
-def shown_version(world: World, head: Generation) -> Described:
-    """The head as catalogs show it; a withdrawn dataset has no version and keeps its name."""
+def shown_version(world: World, head: Generation, entry: DatasetEntry | None = None, known: Sequence[Generation] = ()) -> Described:
+    """The head as catalogs show it; a withdrawn dataset has no version and keeps its name.
+
+    `entry` and `known`, the generations up to it, tell how an earlier one was shown.
+    """
     dataset_id = head.dataset_id
-    entry = world.registry(dataset_id) or DatasetEntry(dataset_id=dataset_id, title=dataset_id, source=Source(format="csv"))
-    previous = previous_versions(world, dataset_id, str(head.version_id))
+    entry = entry or world.registry(dataset_id) or DatasetEntry(dataset_id=dataset_id, title=dataset_id, source=Source(format="csv"))
+    previous = previous_versions(world, dataset_id, str(head.version_id), known)
     if head.version_id is None:
         blank: dict[str, Any] = {
             "version_id": None,

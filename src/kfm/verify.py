@@ -17,7 +17,7 @@ from kfm.model.ledger import WalRecord
 from kfm.model.version import ATTESTATION, is_record
 from kfm.proofs import missing_proofs
 from kfm.raw import parse_checksums
-from kfm.receipts import receipt_path
+from kfm.receipts import JOB_TYPE, receipt_path
 from kfm.records import read_facts
 from kfm.release import suppress_rules
 from kfm.roots import root_problem
@@ -93,6 +93,7 @@ def verify_in_zone(zone: Zone, folder: str, found: Verified) -> None:
 def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | None = None) -> None:
     """The whole channel, every version it points at (or one), every receipt it names, every capture."""
     from kfm.erase import left_behind
+    from kfm.named import verify_named  # it reads through rooms that verify before they act
     from kfm.retention import removed_versions  # missing, and rightly so
 
     versions, named = _verify_channel(world, dataset_id, found)
@@ -109,6 +110,7 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
     if only is not None or erasing(world, dataset_id):  # half of it may be gone, and all of it is to go
         return
     _verify_work(world, dataset_id, found)
+    verify_named(world, dataset_id, found)
     captures = world.data.local(f"raw/{dataset_id}/captures")
     for capture in sorted(captures.iterdir()) if captures.is_dir() else ():
         if (capture / "checksums.sha256").exists():  # without it the capture was never finished
@@ -117,12 +119,19 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
 
 def verify_receipts(world: World, found: Verified) -> None:
     """The receipts that no channel names: those of failed runs and of other jobs."""
+    from kfm.named import sealed_files
+
     for path, digest in world.store.read(lambda tx: tx.jobs.receipts()):
         try:
-            if ids.digest(world.root.read(path)) != digest:
-                found.wrong(path, "the receipt was changed")
+            raw = world.root.read(path)
         except OSError:
             found.wrong(path, "the receipt is missing")
+            continue
+        told = _decoded(raw) if path.endswith(".json") else None
+        if ids.digest(raw) != digest:
+            found.wrong(path, "the receipt was changed")
+        elif told is not None and told.get("job_type") == JOB_TYPE:
+            sealed_files(world, told["dataset_id"], told["run_id"], told["provenance"]["files"], found)
 
 
 def _verify_channel(world: World, dataset_id: str, found: Verified) -> tuple[dict[str, GenerationPredicate], dict[str, str]]:
@@ -239,27 +248,12 @@ def _verify_receipt(
         return
     for why in missing_proofs(sealed, predicate, before):
         found.wrong(path, why, 3)
-    for name, digest in sealed["provenance"]["files"].items():
-        where = f"work/{dataset_id}/runs/{predicate.run_id}/{name}"
-        if name == "prov.json":
-            where = f"catalog/prov/{dataset_id}/run_{predicate.run_id}.json"
-        elif name == "approvals.json":
-            where = approvals_path(dataset_id, predicate.run_id)
-        elif name == ATTESTATION:
-            named[str(predicate.version_id)] = digest  # compared where the version is looked at
-            continue
-        try:
-            stored = world.named(where)
-            if stored is None and where.startswith("catalog/"):
-                awaited = _awaited(dataset_id, predicate.run_id, name)
-                stored = ids.digest(world.kept(awaited)) if world.data.exists(world.lies(awaited)) else None
-        except KfmError as error:
-            found.wrong(where, error.happened, error.exit_code)
-            continue
-        if stored is None:
-            found.wrong(where, "the receipt names it, and it is missing", 3)
-        elif digest not in (stored, world.stand_in(dataset_id, stored)):
-            found.wrong(where, "it is not what the receipt sealed")
+    from kfm.named import sealed_files
+
+    files = dict(sealed["provenance"]["files"])
+    if ATTESTATION in files:
+        named[str(predicate.version_id)] = files.pop(ATTESTATION)  # compared where the version is looked at
+    sealed_files(world, dataset_id, predicate.run_id, files, found, gone=3)
 
 
 def _decoded(raw: bytes) -> dict[str, Any] | None:
@@ -272,7 +266,6 @@ def _decoded(raw: bytes) -> dict[str, Any] | None:
 
 def _verify_work(world: World, dataset_id: str, found: Verified) -> None:
     """Archived journals by their hash chains, parts by their names, raw indexes by what they list, rules by what was signed."""
-    from kfm.retention import removed_files
 
     head = world.store.read(lambda tx: tx.index.last_generation(dataset_id))
     try:
@@ -303,21 +296,6 @@ def _verify_work(world: World, dataset_id: str, found: Verified) -> None:
             stored = world.data.stat(path)
             if stored is None or not stored.digest.startswith(f"sha256:{path.split('/')[3]}"):
                 found.wrong(path, "its bytes are not those it is named after")
-    index, swept = world.data.local(f"raw/{dataset_id}/checksums.sha256"), removed_files(world.data, dataset_id)
-    if index.is_file():
-        try:
-            listed = parse_checksums(index.read_bytes())
-        except (UnicodeDecodeError, ValueError):
-            listed = {"": ""}
-        for name, digest in listed.items():
-            stored = world.data.stat(f"raw/{dataset_id}/{name}") if name else None
-            if stored is None and f"raw/{dataset_id}/{name}" in swept:
-                continue  # a sweep was killed before it rendered the list again
-            if stored is None or stored.digest != digest:
-                found.wrong(
-                    f"raw/{dataset_id}/checksums.sha256", f"it does not match {name or 'anything'}; `kfm doctor --fix` renders it again"
-                )
-                break
 
 
 def _verify_version_digest(

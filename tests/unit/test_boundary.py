@@ -33,10 +33,10 @@ PLACES = ("processed/", "data/processed", "catalog/dcat", "catalog/stac", "catal
 INSIDE = {  # module that names such a place -> why nothing leaves there
     **dict.fromkeys(("assemble.py", "derive.py", "promote.py", "release.py", "staged.py", "update.py"), "makes the next version"),
     **dict.fromkeys(("judge.py", "judgement.py", "evidence.py", "attention.py"), "judges it"),
-    **dict.fromkeys(("operate.py", "erase.py", "retention.py"), "takes it away"),
+    **dict.fromkeys(("acts.py", "operate.py", "erase.py", "retention.py"), "takes it away"),
     **dict.fromkeys(("catalog/base.py", "catalog/check.py", "catalog/dcat.py", "catalog/stac.py"), "names it"),
     **dict.fromkeys(("channel.py", "projection.py", "records.py", "reindex.py"), "renders and indexes it inside the workspace"),
-    **dict.fromkeys(("verify.py", "attest.py", "drill/compare.py"), "compares digests"),
+    **dict.fromkeys(("verify.py", "named.py", "receipts.py", "attest.py", "drill/compare.py"), "compares digests"),
     "backup.py": "copies the whole workspace for who holds it anyway",
     **dict.fromkeys(("job_process.py", "stages.py", "cli/done.py"), "lists names and digests for receipts and answers"),
     "rebuild.py": "makes a table again and gives its digest; `kfm rebuild` asks first",

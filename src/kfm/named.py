@@ -1,0 +1,217 @@
+"""named: every file that evidence names or renders, looked at one by one; what a tick will still make is not missed."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kfm import canonical
+from kfm.catalog.base import dcat_path, item_path, prov_path
+from kfm.channel import projected_generation
+from kfm.errors import KfmError
+from kfm.model import ids
+from kfm.model.approval import approvals_path
+from kfm.model.dataset import DatasetEntry
+from kfm.model.ledger import Generation, LedgerRow, WalRecord
+from kfm.model.version import ATTESTATION
+from kfm.projection import catalog_files, shown_version
+from kfm.proposal import proposal_path
+from kfm.raw import render_raw
+from kfm.receipts import outcome_of, receipt_path
+from kfm.runfiles import Packed, load_packs, read_run_file, started_at
+from kfm.wal import Wal
+from kfm.world import World
+
+if TYPE_CHECKING:
+    from kfm.verify import Verified
+
+__all__ = ["decoded", "sealed_files", "verify_named"]
+
+
+def verify_named(world: World, dataset_id: str, found: "Verified") -> None:
+    """Generations as they were indexed, catalog records as they are rendered, releases, proposals, outcomes and lists of captures."""
+    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
+    for row in rows:
+        path = world.channel(dataset_id).path(row.generation)
+        if world.data.exists(path) and ids.digest(world.data.read(path)) != row.file_digest:
+            found.wrong(path, "it is signed, and yet not the generation that was appended: it was written again")
+    _catalog(world, dataset_id, rows, found)
+    _releases(world, dataset_id, rows, found)
+    packs = load_packs(world.data, dataset_id)
+    for run in world.store.read(lambda tx: tx.runs.recent(dataset_id, 1_000_000)):
+        _proposal(world, run, packs, found)
+        _outcome(world, run, packs, found)
+    _raw(world, dataset_id, found)
+
+
+def sealed_files(world: World, dataset_id: str, run_id: str, files: Mapping[str, str], found: "Verified", *, gone: int = 0) -> None:
+    """The files of a run that its receipt names; a missing one is wrong with the exit code `gone`, fine where that is 0."""
+    for name, digest in files.items():
+        where = f"work/{dataset_id}/runs/{run_id}/{name}"
+        if name in ("prov.json", ATTESTATION):  # of a run that nobody promoted they lie with its proposal
+            shown = prov_path(dataset_id, run_id)
+            where = shown if name == "prov.json" and (gone or world.data.exists(shown)) else proposal_path(dataset_id, run_id, name)
+        elif name == "approvals.json":
+            where = approvals_path(dataset_id, run_id)
+        stored = world.data.stat(where)
+        if stored is None:
+            if gone:
+                found.wrong(where, "the receipt names it, and it is missing", gone)
+        elif digest not in (stored.digest, world.stand_in(dataset_id, stored.digest)):
+            found.wrong(where, "it is not what the receipt sealed")
+
+
+# ---- catalog -------------------------------------------------------------------------------------------------------------
+def _catalog(world: World, dataset_id: str, rows: Sequence[Generation], found: "Verified") -> None:
+    """Each record is what the head renders, or the generation that was shown last; with the registry entry of now, or of a run."""
+    if not rows:
+        return
+    shown, last = projected_generation(world.data, dataset_id), rows[-1]
+    entries = _entries(world, dataset_id, rows)
+
+    @cache
+    def rendered(generation: int, at: int) -> dict[str, bytes]:
+        row = next(r for r in rows if r.generation == generation)
+        try:
+            return catalog_files(world, shown_version(world, row, entries[at], rows[: rows.index(row) + 1]))
+        except (KfmError, OSError, KeyError, TypeError, ValueError):
+            return {}  # a version that is gone, or damaged, which is said elsewhere
+
+    def fits(path: str, raw: bytes) -> bool:
+        now = {g for g in (shown, last.generation) if g is not None and 0 < g <= last.generation}
+        if any(rendered(g, at).get(path) == raw for g in now for at in range(len(entries))):
+            return True
+        earlier = [r.generation for r in rows if path == item_path(dataset_id, str(r.version_id)) and r.version_id != last.version_id]
+        return any(_was(raw, rendered(g, at).get(path)) for g in earlier for at in range(len(entries)))
+
+    for path in sorted({*rendered(last.generation, 0), *world.data.names(f"catalog/stac/{dataset_id}"), dcat_path(dataset_id)}):
+        if world.data.exists(path) and not fits(path, world.data.read(path)):
+            found.wrong(path, "it is not what its generation and the registry entry render; `kfm doctor --fix` renders it again")
+        elif not world.data.exists(path) and shown == last.generation:  # DCAT comes last: with it, all the others were there
+            found.wrong(path, f"generation {shown} is shown, and it is missing; `kfm doctor --fix` renders it again", 3)
+    for row in (r for r in rows if r.kind == "withdraw"):
+        path, source = prov_path(dataset_id, f"withdrawal_{row.generation}"), f"work/{dataset_id}/derived/{row.version_id}.json"
+        if world.data.exists(path) and world.data.exists(source) and world.data.read(path) != world.data.read(source):
+            found.wrong(path, "it is not the lineage that the withdrawal left")
+
+
+def _entries(world: World, dataset_id: str, rows: Sequence[Generation]) -> list[DatasetEntry | None]:
+    """The registry entry of now, then those that runs recorded: prose may have changed since the last tick."""
+    listed: list[DatasetEntry | None] = [world.registry(dataset_id)]
+    for run_id in dict.fromkeys(row.run_id for row in reversed(rows) if row.run_id):
+        raw = read_run_file(world.data, dataset_id, run_id, "run_record.json", {})
+        try:
+            entry = msgspec.convert(msgspec.json.decode(raw or b"{}")["spec"]["registry"], DatasetEntry)
+        except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError):
+            continue  # said elsewhere
+        if entry not in listed:
+            listed.append(entry)
+    return listed
+
+
+def _was(raw: bytes, rendered: bytes | None) -> bool:
+    """Whether the item of an earlier version says nothing else than it would say now: it is not rendered again, and kfm learns."""
+    try:
+        old, new = msgspec.json.decode(raw), msgspec.json.decode(rendered or b"")
+        for document in (old, new):
+            document["links"] = [link for link in document["links"] if link["rel"] != "predecessor-version"]  # it may have gone since
+        return _within(old, new)
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return False
+
+
+def _within(old: Any, new: Any) -> bool:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return all(name in new and _within(value, new[name]) for name, value in old.items())
+    return bool(old == new)
+
+
+# ---- releases, proposals, outcomes, captures --------------------------------------------------------------------------------
+def _releases(world: World, dataset_id: str, rows: Sequence[Generation], found: "Verified") -> None:
+    """What was announced of a generation is what its receipt says was made."""
+    announced = set(world.root.names(f"releases/{dataset_id}"))
+    for row in (r for r in rows if r.kind == "promote"):
+        tag = f"{dataset_id}/{row.generation:08}"
+        path, receipt = f"releases/{tag}.json", _receipt(world, row.run_id)
+        if path not in announced:
+            continue
+        announced.remove(path)
+        if receipt is None:
+            continue  # said elsewhere
+        assets = {output["id"].partition(f"@{row.version_id}/")[2]: output["checksum"] for output in receipt["outputs"]}
+        if world.root.read(path) != canonical.dumps({"tag": tag, "assets": assets}) + b"\n":
+            found.wrong(path, "it announces other files than its generation made official")
+    for path in sorted(announced):
+        found.wrong(path, "no generation made anything official that it could announce")
+
+
+def _receipt(world: World, run_id: str) -> dict[str, Any] | None:
+    usual = receipt_path(run_id, started_at(run_id).isoformat())  # unless midnight came in between
+    listed = [usual] if world.root.exists(usual) else world.root.names("receipts")
+    path = next((p for p in listed if p.endswith(f"/{run_id}.json")), None)
+    return decoded(world.root.read(path)) if path is not None else None
+
+
+def _proposal(world: World, run: LedgerRow, packs: Packed, found: "Verified") -> None:
+    """What was proposed is what the journal says was judged, whatever became of it; it names its own files."""
+    path = proposal_path(run.dataset_id, run.run_id)
+    if not world.data.exists(path):
+        return
+    raw = world.data.read(path)
+    judged = _judged(world, run, packs)
+    if judged is not None and ids.digest(raw) != judged:
+        found.wrong(path, "it is not what was judged: the journal names another")
+        return
+    proposal = decoded(raw)
+    if proposal is None:
+        found.wrong(path, "it is not readable")
+        return
+    listed = {proposal_path(run.dataset_id, run.run_id, name): digest for name, digest in proposal["files"].items()}
+    listed |= {f"work/{run.dataset_id}/runs/{run.run_id}/{name}": digest for name, digest in proposal["receipts"].items()}
+    for name, digest in listed.items():
+        stored = world.data.stat(name)
+        if stored is not None and stored.digest != digest:
+            found.wrong(name, "it was changed after it was proposed")
+
+
+def _judged(world: World, run: LedgerRow, packs: Packed) -> str | None:
+    """The digest of proposal.json in the journal; None when it does not say, or is damaged, which is said elsewhere."""
+    records: list[WalRecord] = world.store.read(lambda tx: tx.runs.journal(run.wal_id))
+    try:
+        if not records:
+            raw = read_run_file(world.data, run.dataset_id, run.run_id, "wal.jsonl", packs) or b""
+            records = [msgspec.json.decode(line, type=WalRecord) for line in raw.splitlines()]
+        said = Wal(world.store, world.clock, run, records).payload("assemble")
+    except (KfmError, msgspec.DecodeError):
+        return None
+    return said.get("proposal") if isinstance(said, dict) else None
+
+
+def _outcome(world: World, run: LedgerRow, packs: Packed, found: "Verified") -> None:
+    """How a run ended, as the ledger has it."""
+    raw = read_run_file(world.data, run.dataset_id, run.run_id, "outcome.json", packs)
+    if raw is not None and outcome_of(run).items() - (decoded(raw) or {}).items():
+        found.wrong(f"work/{run.dataset_id}/runs/{run.run_id}/outcome.json", "the ledger says otherwise")
+
+
+def _raw(world: World, dataset_id: str, found: "Verified") -> None:
+    """The lists of captures say nothing that no capture says; one that is behind is rendered by the next tick."""
+    stale: dict[str, bytes] = {}
+    try:
+        render_raw(world.data, dataset_id, stale.__setitem__)
+    except (UnicodeDecodeError, ValueError):
+        return  # a damaged capture, which is said elsewhere
+    for path, content in stale.items():
+        lines = world.data.read(path).splitlines() if world.data.exists(path) else []
+        if set(lines) - set(content.splitlines()):
+            found.wrong(path, "it does not match the captures; `kfm doctor --fix` renders it again")
+
+
+def decoded(raw: bytes) -> dict[str, Any] | None:
+    """A JSON object, None when it is none."""
+    try:
+        found = msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,107 @@
+"""`kfm verify` covers every file that evidence names: one changed bit anywhere is found, or the test says why nothing names that file."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from kfm.attest import unwrap
+from kfm.sample_upstream import SampleUpstream
+from kfm.verify import Verified, verify_dataset, verify_receipts
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
+from kfm.world import World
+from tests.conftest import Said
+
+Kfm = Callable[..., Said]
+QUAKES = "ks_earthquakes"
+UNNAMED = {  # end of a name -> why no evidence names it
+    "run.jsonl": "a log",
+    "event_log.jsonl": "a log",
+    "publisher_trace.jsonl": "a log",
+    "idempotency.json": "a copy of what the ledger says, which is checksummed itself",
+    "lineage.cypher": "rendered from the journal for another tool",
+    "openlineage.json": "rendered from the journal for another tool",
+}
+
+
+def wrong(world: World) -> set[str]:
+    found = Verified()
+    verify_dataset(world, QUAKES, found)
+    verify_receipts(world, found)
+    assert bool(found.problems) == bool(found.exit_code)
+    return {problem["where"] for problem in found.problems}
+
+
+def test_one_changed_bit_in_any_file_that_evidence_names_is_found(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    """Two versions, a look that changed nothing, a denied run, a rollback: their files one after the other."""
+    registry = ws / "data" / "registry" / f"{QUAKES}.yml"
+    assert kfm("run", QUAKES).code == 0
+    sample.control(QUAKES, revision=1)
+    assert [kfm("run", QUAKES).code for _ in range(2)] == [0, 0]
+    registry.write_text((stated := registry.read_text()).replace("licence: ", "rights: "))
+    sample.control(QUAKES, revision=2)
+    assert kfm("run", QUAKES).code == 3
+    registry.write_text(stated)
+    assert kfm("rollback", QUAKES, "--reason", "wrong").code == 0
+    places = [ws / "data" / zone for zone in ("raw", "work", "processed", "catalog")] + [ws / "receipts", ws / "releases"]
+    files = [
+        path for place in places for path in sorted(place.rglob("*")) if path.is_file() and QUAKES in str(path) + path.read_text("latin-1")
+    ]
+    assert len(files) > 50
+    with open_world(open_workspace(ws)) as world:
+        assert wrong(world) == set()
+        missed = []
+        for path in (path for path in files if not path.name.endswith(tuple(UNNAMED))):
+            kept, mode = path.read_bytes(), path.stat().st_mode
+            path.chmod(0o644)
+            path.write_bytes(kept[: len(kept) // 2] + bytes([kept[len(kept) // 2] ^ 1]) + kept[len(kept) // 2 + 1 :])
+            missed += [] if wrong(world) else [str(path.relative_to(ws))]
+            path.write_bytes(kept)
+            path.chmod(mode)
+        assert missed == []
+        assert wrong(world) == set()
+
+
+def test_what_was_edited_by_hand_or_signed_again_is_named(kfm: Kfm, ws: Path) -> None:
+    """Edits that keep every form: another title, another licence, other assets, another verdict, another reason under a good signature."""
+    assert kfm("run", QUAKES).code == 0 and kfm("verify").code == 0
+    data = ws / "data"
+    (proposal,) = (data / "work" / QUAKES / "proposals").glob("*/proposal.json")
+    (item,) = (data / "catalog" / "stac" / QUAKES / "items").glob("*/*.json")
+    edits = {
+        data / "catalog" / "dcat" / f"{QUAKES}.json": ("title", "Other quakes"),
+        data / "catalog" / "stac" / QUAKES / "collection.json": ("license", "MIT"),
+        item: ("collection", "other"),
+        ws / "releases" / QUAKES / "00000001.json": ("assets", {"other.parquet": "sha256:" + "0" * 64}),
+        proposal: ("approvals", 7),
+    }
+    for path, (member, value) in edits.items():
+        kept = path.read_bytes()
+        document = json.loads(kept)
+        assert document[member] != value
+        path.chmod(0o644)
+        path.write_text(json.dumps(document | {member: value}))
+        said = kfm("verify", "--json")
+        assert said.code == 6 and str(path).endswith(said.json["problems"][0]["where"]), path
+        path.write_bytes(kept)
+    generation = data / "catalog" / "channels" / QUAKES / "00000001.json"
+    with open_world(open_workspace(ws)) as world:
+        document = unwrap(generation.read_bytes())
+        document["predicate"]["reason"] = "written again"
+        signed = world.keys.sign(document)
+    generation.chmod(0o644)
+    generation.write_bytes(signed)
+    said = kfm("verify", "--json")
+    assert said.code == 6 and "written again" in said.json["problems"][0]["what"] and kfm("status").code == 6
+
+
+def test_prose_that_changed_since_the_last_run_is_no_damage(kfm: Kfm, ws: Path) -> None:
+    """The catalog shows the entry of then until something renders it again; a record that is behind is no edited one."""
+    assert kfm("run", QUAKES).code == 0
+    registry = ws / "data" / "registry" / f"{QUAKES}.yml"
+    registry.write_text(registry.read_text().replace("title: ", "title: New "))
+    assert kfm("verify").code == 0
+    assert kfm("run", QUAKES).code == 0 and kfm("verify").code == 0
+    (ws / "data" / "catalog" / "dcat" / f"{QUAKES}.json").unlink()
+    assert kfm("verify").code == 0 and kfm("doctor", "--fix").code == 0, "the next tick makes it"
+    assert kfm("verify").code == 0
