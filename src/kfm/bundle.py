@@ -15,7 +15,7 @@ import msgspec
 from kfm import canonical
 from kfm.approvals import check_recorded, unrecorded
 from kfm.attest import check_attestation, check_witnesses
-from kfm.channel import version_kept_out
+from kfm.channel import lift_problem, version_kept_out
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model import ids
 from kfm.model.approval import approvals_path
@@ -318,6 +318,8 @@ def _channel(members: Mapping[str, memoryview], about: About, trust: Trust, repo
             report.wrong(name, "it does not continue the generation before it")
             break
         why = out_of_step(trust, predicate.root, before)
+        if why is None and predicate.lifts is not None:
+            why = lift_problem(trust, predicate, lambda n: bytes(members[f"channel/{n:08}.json"]))
         if why is not None:
             report.wrong(name, why)
             break

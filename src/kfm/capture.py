@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kfm import canonical
+from kfm.channel import unknown_content
 from kfm.clock import rfc3339
 from kfm.commitments import SEALED, Veil
 from kfm.connectors.base import CaptureRefused, Refusal
@@ -221,8 +222,9 @@ def _ended(captured: Captured, ending: Ending) -> Captured:
 
 def _last_seen(tx: Any, target: Target) -> tuple[HeadKey | None, Generation | None, str | None]:
     """What the last look saw, the head as the index knows it, and why this source's validators are not trusted, if so."""
-    key = tx.index.head_key(target.dataset_id, target.partition, target.win)
-    return key, tx.index.last_generation(target.dataset_id), tx.index.untrusted(target.dataset_id, target.sources[0]["url"])
+    head: Generation | None = tx.index.last_generation(target.dataset_id)
+    key = None if head is not None and unknown_content(head) else tx.index.head_key(target.dataset_id, target.partition, target.win)
+    return key, head, tx.index.untrusted(target.dataset_id, target.sources[0]["url"])
 
 
 class Limits:

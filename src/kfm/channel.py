@@ -1,16 +1,17 @@
 """The channel of a dataset: signed, append-only generations; creating one is the only commit point."""
 
 import datetime as dt
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from kfm.attest import KeyFolder, statement, unwrap
-from kfm.errors import IntegrityError
+from kfm.attest import KeyFolder, Verifier, statement, unwrap
+from kfm.errors import IntegrityError, KfmError
 from kfm.model import ids
-from kfm.model.channel import GenerationPredicate
+from kfm.model.channel import GenerationPredicate, Lifted
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.staged import Part, Pins, is_assembly, pins_path
 from kfm.roots import check_root
@@ -23,6 +24,8 @@ __all__ = [
     "content_key",
     "kept_out",
     "last_act",
+    "lift_problem",
+    "unknown_content",
     "pinned_parts",
     "projected_generation",
     "version_kept_out",
@@ -70,7 +73,10 @@ class Channel:
         return self._pasts[head.digest]
 
     def _decode(self, document: dict[str, Any], generation: int) -> GenerationPredicate:
-        found = msgspec.convert(document["predicate"], GenerationPredicate)
+        try:
+            found = msgspec.convert(document["predicate"], GenerationPredicate)
+        except (KeyError, msgspec.ValidationError) as error:
+            raise _wrong(self.path(generation), f"it does not say what a generation says ({error})") from error
         if found.generation != generation or found.dataset_id != self.dataset_id:
             raise _wrong(self.path(generation), f"it is signed as generation {found.generation} of {found.dataset_id}")
         return found
@@ -132,6 +138,8 @@ class Channel:
             if found.forced:
                 held.pop(_hold_key(key, mark), None)
                 held.pop(str(found.version_id), None)
+        elif found.lifts is not None:
+            contents, suppressed = self._lifted(tx, before, found)
         elif found.kind in ("rollback", "withdraw"):
             target = tx.index.generation_of_version(self.dataset_id, found.version_id) if found.version_id else None
             kept = {} if target is None else dict(target.contents)
@@ -172,9 +180,50 @@ class Channel:
         tx.index.put_generation(row)
         return row
 
+    def _lifted(self, tx: Any, before: Generation, found: GenerationPredicate) -> tuple[dict[str, str], dict[str, str]]:
+        """What is official and what is kept out once a withdrawal holds no longer; a word that is not good lifts nothing.
+
+        Folded anew over all withdrawals: a later one may have put its number where the lifted one stood.
+        """
+        assert found.lifts is not None
+        rows: list[Generation] = tx.index.generations(self.dataset_id)
+        if lift_problem(self._keys, found, self._read) is not None:
+            return {}, dict(before.suppressed)
+        told = [self.unverified(row.generation) for row in rows if row.kind == "rollback"]
+        good = (one for one in told if one.lifts is not None and lift_problem(self._keys, one, self._read) is None)
+        gone = {found.lifts.generation, *(one.lifts.generation for one in good if one.lifts is not None)}
+        suppressed: dict[str, str] = {}
+        for row in (r for r in rows if r.kind == "withdraw" and r.generation not in gone):
+            suppressed |= {name: by for name, by in row.suppressed.items() if by == str(row.generation)}
+        back = next((r for r in rows if r.generation == found.lifts.generation - 1), None)
+        # Where other generations came in between, the next run brings back what is missing: its content is unknown, never unchanged.
+        return dict(back.contents) if back is not None and back.version_id == found.version_id else {}, suppressed
+
     def unverified(self, generation: int) -> GenerationPredicate:
         """The content of a generation that the index has verified already."""
         return self._decode(unwrap(self._read(generation)), generation)
+
+
+def lift_problem(keys: Verifier, found: GenerationPredicate, read: Callable[[int], bytes]) -> str | None:
+    """Why the word that undoes a withdrawal is not good, None when it is: an approver's own, about exactly this withdrawal."""
+    assert found.lifts is not None
+    act = found.lifts.act.encode()
+    try:
+        document, key = keys.verified_by(act, "approver", named={ids.digest(act)})  # signed into a generation: it counts from then on
+        said = msgspec.convert(document["predicate"], Lifted)
+        meant = (found.dataset_id, found.lifts.generation, ids.digest(read(found.lifts.generation)), key.name)
+    except (KfmError, msgspec.ValidationError, KeyError) as error:
+        return f"the word that lifts generation {found.lifts.generation} does not verify: {getattr(error, 'happened', error)}"
+    if document.get("predicateType") != "kfm://predicate/lift/v1" or found.lifts.generation >= found.generation:
+        return "the word that lifts a withdrawal speaks of something else"
+    if (said.dataset_id, said.generation, said.digest, said.person) != meant:
+        return f"the word that lifts generation {found.lifts.generation} speaks of another withdrawal, or is not the signer's"
+    return None
+
+
+def unknown_content(head: Generation) -> bool:
+    """Whether a withdrawal was undone after others came: what the head lacks is not known, so no look finds it unchanged."""
+    return head.kind in ("rollback", "void") and not head.contents
 
 
 def last_act(tx: Any, head: Generation) -> Generation:

@@ -7,7 +7,7 @@ import msgspec
 
 from kfm import canonical
 from kfm.capture import Captured, canonical_url_of
-from kfm.channel import EMPTY, content_key, kept_out
+from kfm.channel import EMPTY, content_key, kept_out, unknown_content
 from kfm.clock import rfc3339
 from kfm.errors import Denied, KfmError, StepFailed
 from kfm.model import ids
@@ -200,7 +200,7 @@ def approved(world: World, row: LedgerRow) -> bool:
 def _known(tx: Any, target: Target, captured: Captured, head: Generation) -> bool:
     """Does the head generation hold exactly this content, made under exactly this spec?"""
     hashes = _hashes(captured)
-    if head.version_id is None:
+    if head.version_id is None or unknown_content(head):
         return False
     if head.contents.get(content_key(target.partition, target.win)) in [f"{h}:{target.transform_hash}:{target.spec_hash}" for h in hashes]:
         return True

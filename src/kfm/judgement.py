@@ -128,9 +128,12 @@ def _stale(world: World, row: LedgerRow, head: Generation, proposal: dict[str, A
     return [Verdict(gate="base", reasons=tuple(reason("proposal.stale", w, remedy) for w in why))] if why else []
 
 
-def check_version(world: World, dataset_id: str, generation: Generation) -> None:
-    """Raise `Denied` when an earlier version may not be shown on the policy and labels of now."""
+def check_version(world: World, dataset_id: str, generation: Generation, lifting: int | None = None) -> None:
+    """Raise `Denied` when an earlier version may not be shown on the policy and labels of now; `lifting`: a withdrawal that is being undone."""
     last: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
+    if lifting is not None:
+        left = {name: by for name, by in last.suppressed.items() if by != str(lifting)}
+        last = msgspec.structs.replace(last, suppressed=left)
     no = [r for v in _judge_official(world, dataset_id, generation, last) for r in v.reasons if v.gate not in ("schema", "graph")]
     if no:
         raise Denied(

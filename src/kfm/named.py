@@ -8,7 +8,7 @@ import msgspec
 
 from kfm import canonical
 from kfm.catalog.base import dcat_path, item_path, prov_path
-from kfm.channel import projected_generation
+from kfm.channel import lift_problem, projected_generation
 from kfm.errors import KfmError
 from kfm.model import ids
 from kfm.model.approval import approvals_path
@@ -19,8 +19,9 @@ from kfm.projection import catalog_files, shown_version
 from kfm.proposal import proposal_path
 from kfm.raw import render_raw
 from kfm.receipts import outcome_of, receipt_path
+from kfm.retention import removed_files
 from kfm.runfiles import Packed, load_packs, read_run_file, started_at
-from kfm.wal import Wal
+from kfm.wal import check_chain, fold, payload_of
 from kfm.world import World
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ def verify_named(world: World, dataset_id: str, found: "Verified") -> None:
         path = world.channel(dataset_id).path(row.generation)
         if world.data.exists(path) and ids.digest(world.data.read(path)) != row.file_digest:
             found.wrong(path, "it is signed, and yet not the generation that was appended: it was written again")
+        elif row.kind == "rollback" and world.data.exists(path):
+            told = world.channel(dataset_id).unverified(row.generation)
+            why = lift_problem(world.keys, told, lambda n: world.data.read(world.channel(dataset_id).path(n))) if told.lifts else None
+            if why is not None:
+                found.wrong(path, why)
     _catalog(world, dataset_id, rows, found)
     _releases(world, dataset_id, rows, found)
     packs = load_packs(world.data, dataset_id)
@@ -49,17 +55,27 @@ def sealed_files(world: World, dataset_id: str, run_id: str, files: Mapping[str,
     """The files of a run that its receipt names; a missing one is wrong with the exit code `gone`, fine where that is 0."""
     for name, digest in files.items():
         where = f"work/{dataset_id}/runs/{run_id}/{name}"
-        if name in ("prov.json", ATTESTATION):  # of a run that nobody promoted they lie with its proposal
-            shown = prov_path(dataset_id, run_id)
-            where = shown if name == "prov.json" and (gone or world.data.exists(shown)) else proposal_path(dataset_id, run_id, name)
-        elif name == "approvals.json":
-            where = approvals_path(dataset_id, run_id)
-        stored = world.data.stat(where)
-        if stored is None:
-            if gone:
-                found.wrong(where, "the receipt names it, and it is missing", gone)
-        elif digest not in (stored.digest, world.stand_in(dataset_id, stored.digest)):
-            found.wrong(where, "it is not what the receipt sealed")
+        shown = {"prov.json": prov_path(dataset_id, run_id), "approvals.json": approvals_path(dataset_id, run_id)}.get(name)
+        proposed = proposal_path(dataset_id, run_id, name)  # of a run that nobody promoted they lie only there
+        places = [shown or proposed, proposed] if shown or name == ATTESTATION else [where]
+        there = {place: stored for place in places if (stored := _digest(world, place, found)) is not None}
+        if gone and not there:  # where the proposal is there, the next tick shows it
+            found.wrong(places[0], "the receipt names it, and it is missing", gone)
+        for place, stored in there.items():
+            if stored and digest not in (stored, world.stand_in(dataset_id, stored)):
+                found.wrong(place, "it is not what the receipt sealed")
+
+
+def _digest(world: World, path: str, found: "Verified") -> str | None:
+    """The digest that evidence knows a file by, sealed or not; None when it is not there, "" when it cannot be opened."""
+    try:
+        known = world.named(path)
+        if known is None and world.data.exists(world.lies(path)):
+            known = ids.digest(world.kept(path))
+    except KfmError as error:
+        found.wrong(world.lies(path), error.happened, error.exit_code)
+        return ""
+    return known
 
 
 # ---- catalog -------------------------------------------------------------------------------------------------------------
@@ -92,7 +108,7 @@ def _catalog(world: World, dataset_id: str, rows: Sequence[Generation], found: "
             found.wrong(path, f"generation {shown} is shown, and it is missing; `kfm doctor --fix` renders it again", 3)
     for row in (r for r in rows if r.kind == "withdraw"):
         path, source = prov_path(dataset_id, f"withdrawal_{row.generation}"), f"work/{dataset_id}/derived/{row.version_id}.json"
-        if world.data.exists(path) and world.data.exists(source) and world.data.read(path) != world.data.read(source):
+        if world.data.exists(path) and _digest(world, source, found) not in (None, "", ids.digest(world.data.read(path))):
             found.wrong(path, "it is not the lineage that the withdrawal left")
 
 
@@ -154,25 +170,28 @@ def _receipt(world: World, run_id: str) -> dict[str, Any] | None:
 
 
 def _proposal(world: World, run: LedgerRow, packs: Packed, found: "Verified") -> None:
-    """What was proposed is what the journal says was judged, whatever became of it; it names its own files."""
+    """What was proposed is what the journal says was judged, official, denied or waiting; it names its own files."""
     path = proposal_path(run.dataset_id, run.run_id)
-    if not world.data.exists(path):
-        return
-    raw = world.data.read(path)
+    name = world.lies(path)
+    if run.state not in ("PROPOSED", "COMMITTED", "REJECTED") or not world.data.exists(name):
+        return  # nobody relied on one that was given up, perhaps because it was damaged
     judged = _judged(world, run, packs)
-    if judged is not None and ids.digest(raw) != judged:
-        found.wrong(path, "it is not what was judged: the journal names another")
+    if judged is not None and ids.digest(world.data.read(name)) != judged:
+        found.wrong(name, "it is not what was judged: the journal names another")
         return
-    proposal = decoded(raw)
+    try:
+        proposal = decoded(world.kept(path))
+    except KfmError as error:
+        found.wrong(name, error.happened, error.exit_code)
+        return
     if proposal is None:
-        found.wrong(path, "it is not readable")
+        found.wrong(name, "it is not readable")
         return
-    listed = {proposal_path(run.dataset_id, run.run_id, name): digest for name, digest in proposal["files"].items()}
-    listed |= {f"work/{run.dataset_id}/runs/{run.run_id}/{name}": digest for name, digest in proposal["receipts"].items()}
-    for name, digest in listed.items():
-        stored = world.data.stat(name)
-        if stored is not None and stored.digest != digest:
-            found.wrong(name, "it was changed after it was proposed")
+    listed = {proposal_path(run.dataset_id, run.run_id, file): digest for file, digest in proposal["files"].items()}
+    listed |= {f"work/{run.dataset_id}/runs/{run.run_id}/{file}": digest for file, digest in proposal["receipts"].items()}
+    for file, digest in listed.items():
+        if _digest(world, file, found) not in (None, "", digest):
+            found.wrong(world.lies(file), "it was changed after it was proposed")
 
 
 def _judged(world: World, run: LedgerRow, packs: Packed) -> str | None:
@@ -182,7 +201,8 @@ def _judged(world: World, run: LedgerRow, packs: Packed) -> str | None:
         if not records:
             raw = read_run_file(world.data, run.dataset_id, run.run_id, "wal.jsonl", packs) or b""
             records = [msgspec.json.decode(line, type=WalRecord) for line in raw.splitlines()]
-        said = Wal(world.store, world.clock, run, records).payload("assemble")
+        check_chain(records)
+        said = payload_of(fold(records).get("assemble"), world.veil(run.dataset_id))
     except (KfmError, msgspec.DecodeError):
         return None
     return said.get("proposal") if isinstance(said, dict) else None
@@ -202,9 +222,12 @@ def _raw(world: World, dataset_id: str, found: "Verified") -> None:
         render_raw(world.data, dataset_id, stale.__setitem__)
     except (UnicodeDecodeError, ValueError):
         return  # a damaged capture, which is said elsewhere
+    swept = {path.split("/")[3] for path in removed_files(world.data, dataset_id) if path.startswith(f"raw/{dataset_id}/captures/")}
     for path, content in stale.items():
-        lines = world.data.read(path).splitlines() if world.data.exists(path) else []
-        if set(lines) - set(content.splitlines()):
+        raw = world.data.read(path) if world.data.exists(path) else b""
+        if any(capture.encode() in raw for capture in swept):
+            continue  # a sweep was killed before it rendered the list again
+        if set(raw.splitlines()) - set(content.splitlines()):
             found.wrong(path, "it does not match the captures; `kfm doctor --fix` renders it again")
 
 

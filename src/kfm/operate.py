@@ -8,11 +8,13 @@ import msgspec
 
 from kfm import canonical
 from kfm.acts import drop, intend, settle
-from kfm.channel import Channel, version_kept_out, withdrawn_inside
+from kfm.attest import statement
+from kfm.channel import Channel, last_act, lift_problem, version_kept_out, withdrawn_inside
+from kfm.clock import rfc3339
 from kfm.connectors.base import Books, TransformResult
 from kfm.errors import Denied, IntegrityError, UsageError
 from kfm.model import ids
-from kfm.model.channel import GenerationPredicate
+from kfm.model.channel import GenerationPredicate, Lift, Lifted
 from kfm.model.ledger import Generation
 from kfm.moments import check_clock
 from kfm.projection import project
@@ -23,7 +25,7 @@ from kfm.verify import Verified, verify_in_zone
 from kfm.world import World
 from kfm.zones.base import room
 
-__all__ = ["Judge", "derived", "derived_candidate", "rollback", "void", "withdraw", "withdraw_rule", "withdraw_whole"]
+__all__ = ["Judge", "derived", "derived_candidate", "lift", "rollback", "void", "withdraw", "withdraw_rule", "withdraw_whole"]
 
 Judge = Callable[[World, Generation, dict[str, Any]], bool]  # may a version be shown, on the policy and labels of now?
 Choice = tuple[str | None, str | None, list[dict[str, Any]]]  # version id, its digest, suppression rules
@@ -73,7 +75,72 @@ def withdraw_rule(world: World, dataset_id: str, rule: dict[str, Any], reason: s
     return _operate(world, dataset_id, "withdraw", lambda head: _by_rule(world, dataset_id, head, rule, judge, said), reason)
 
 
-def _operate(world: World, dataset_id: str, kind: Any, choose: Callable[[Generation], Choice], reason: str) -> GenerationPredicate:
+def lift(
+    world: World, dataset_id: str, generation: int, signer: Any, reason: str, check: Callable[[Generation], None] | None = None
+) -> GenerationPredicate:
+    """Undo a withdrawal by a person's signed word, which the new generation carries. What was official before it is official again when
+    nothing came in between; else the next run brings back what is missing. What was erased cannot be undone."""
+    told = _withdrawal(world, dataset_id, generation)
+    said = Lifted(
+        dataset_id=dataset_id,
+        generation=generation,
+        digest=ids.digest(world.data.read(world.channel(dataset_id).path(generation))),
+        person=signer.name,
+        reason=reason,
+        made_at=rfc3339(world.clock.now()),
+    )
+    act = signer.sign(statement("lift", f"kfm://dataset/{dataset_id}", said.digest.removeprefix("sha256:"), msgspec.to_builtins(said)))
+    lifts = Lift(generation=generation, act=act.decode())
+    why = lift_problem(world.keys, msgspec.structs.replace(told, generation=generation + 1, lifts=lifts), lambda _: _file(world, told))
+    if why is not None:
+        raise Denied(
+            f"{signer.name} may not lift a withdrawal: {why}.", expected="the key of an approver", remedy="`kfm keys list` shows them."
+        )
+    return _operate(world, dataset_id, "rollback", lambda head: _lift_to(world, dataset_id, head, generation, check), reason, lifts)
+
+
+def _file(world: World, told: GenerationPredicate) -> bytes:
+    return world.data.read(world.channel(told.dataset_id).path(told.generation))
+
+
+def _withdrawal(world: World, dataset_id: str, generation: int) -> GenerationPredicate:
+    """The withdrawal that a generation is, when it still holds and can be undone."""
+    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
+    told = world.channel(dataset_id).predicate(generation) if 0 < generation <= len(rows) else None
+    if told is None or told.kind != "withdraw":
+        made = [str(g.generation) for g in rows if g.kind == "withdraw"]
+        expected = f"one of {', '.join(made)}" if made else "a generation that withdrew something"
+        raise UsageError(f"Generation {generation} of {dataset_id} is no withdrawal.", expected=expected, remedy="Choose another.")
+    if any(rule.get("erased") for rule in told.suppress):
+        raise Denied(
+            f"Generation {generation} of {dataset_id} erased what it withdrew.",
+            expected="bytes that are still there",
+            remedy="Nothing brings them back; upstream may be fetched again under another dataset.",
+        )
+    if str(generation) not in rows[-1].suppressed.values():
+        raise UsageError(
+            f"Generation {generation} of {dataset_id} keeps nothing out any more.",
+            expected="a withdrawal that holds",
+            remedy=f"`kfm explain {dataset_id}@{rows[-1].generation}` says what is official.",
+        )
+    return told
+
+
+def _lift_to(world: World, dataset_id: str, head: Generation, generation: int, check: Callable[[Generation], None] | None) -> Choice:
+    _withdrawal(world, dataset_id, generation)
+    act: Generation = world.store.read(lambda tx: last_act(tx, head))
+    if act.generation != generation:
+        return head.version_id, head.version_digest, []
+    before: Generation = world.store.read(lambda tx: tx.index.generation(dataset_id, generation - 1))
+    _check_whole(world, dataset_id, before)
+    if check is not None:
+        check(before)
+    return before.version_id, before.version_digest, []
+
+
+def _operate(
+    world: World, dataset_id: str, kind: Any, choose: Callable[[Generation], Choice], reason: str, lifts: Lift | None = None
+) -> GenerationPredicate:
     channel = world.channel(dataset_id)
     while True:
         head: Generation = world.store.transaction(lambda tx: _head(tx, world, channel))
@@ -90,6 +157,7 @@ def _operate(world: World, dataset_id: str, kind: Any, choose: Callable[[Generat
             prev=head.file_digest or None,
             reason=reason,
             suppress=suppress,
+            lifts=lifts,
         )
         act = world.store.transaction(lambda tx, made=predicate: intend(tx, world, made))
         if channel.append(predicate):  # in no transaction: one that fails later could not take it back
@@ -141,6 +209,13 @@ def _rollback_to(
         raise Denied(
             f"{found.version_id} holds what generation {gone} withdrew.", expected="a version that may be shown", remedy="Choose another."
         )
+    _check_whole(world, dataset_id, found)
+    if check is not None:
+        check(found)
+    return str(found.version_id), str(found.version_digest), []
+
+
+def _check_whole(world: World, dataset_id: str, found: Generation) -> None:
     folder, whole = f"processed/{dataset_id}/{found.version_id}", Verified()
     verify_in_zone(world.data, folder, whole)
     if whole.problems:
@@ -149,9 +224,6 @@ def _rollback_to(
             expected="a version folder exactly as it was promoted",
             remedy="Restore it from a backup before going back to it.",
         )
-    if check is not None:
-        check(found)
-    return str(found.version_id), str(found.version_digest), []
 
 
 def _without(world: World, dataset_id: str, head: Generation, partition: str) -> Choice:

@@ -18,7 +18,20 @@ from kfm.records import describe, previous_versions, read_facts, version_listing
 from kfm.runlog import RunLog
 from kfm.world import World
 
-__all__ = ["catalog_files", "deliver", "project", "shown_version", "stale_records", "tick"]
+__all__ = ["ABOUT_PROCESSED", "catalog_files", "deliver", "project", "shown_version", "stale_records", "tick"]
+
+
+ABOUT_PROCESSED = "processed/README.md"
+_ABOUT = """# data/processed: every version that was ever official
+
+One folder per dataset, one per version in it. **This is the archive, not what is published.** What is official now is what the last generation
+in `data/catalog/channels/<dataset>/` names; a version that is not named there may have been rolled back, or withdrawn.
+
+Withdrawn records lie on in the older versions here: a withdrawal stops handing them out, and every command refuses them (`kfm get`, `bundle`,
+`diff`, `cite`, `search` and `rebuild` ask first). So do not serve, sync or share this folder as it is. Hand files out with `kfm get` or `kfm bundle`.
+
+`kfm gc` removes what retention no longer keeps; `kfm withdraw … --erase` destroys the bytes for good.
+"""
 
 
 def project(world: World, dataset_id: str, log: Any = None) -> None:
@@ -27,6 +40,8 @@ def project(world: World, dataset_id: str, log: Any = None) -> None:
     if head is None or not head.generation:
         return
     publisher = world.publish(log) if log is not None else world.publisher
+    if not world.data.exists(ABOUT_PROCESSED):
+        world.data.create(ABOUT_PROCESSED, _ABOUT.encode())
     shown = shown_version(world, head)
     files = catalog_files(world, shown)
     _evidence(world, dataset_id, publisher)

@@ -1,5 +1,6 @@
 """verify: are the bytes, digests and signatures what they say they are?"""
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,8 +106,9 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
             continue
         verify_folder(folder, found, f"processed/{dataset_id}/{version_id}")
         _verify_version_digest(world, dataset_id, version_id, versions[version_id], found, named.get(version_id))
-    for path, why in left_behind(world, dataset_id) if only is None else ():
-        found.wrong(path, why, 3)
+    with suppress(KfmError):  # a damaged generation, which is said already
+        for path, why in left_behind(world, dataset_id) if only is None else ():
+            found.wrong(path, why, 3)
     if only is not None or erasing(world, dataset_id):  # half of it may be gone, and all of it is to go
         return
     _verify_work(world, dataset_id, found)

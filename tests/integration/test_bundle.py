@@ -519,7 +519,7 @@ def test_what_a_withdrawal_left_is_bundled_without_the_receipt_no_run_wrote(
     kfm("run", dataset)
     kfm("bundle", dataset, "-o", str(file))
     receipt = repacked_member(file.read_bytes(), "receipt.json")
-    left = kfm("withdraw", dataset, "--record", "event_id=ks202500000", "--reason", "asked", "--json").json
+    left = kfm("withdraw", "--yes", dataset, "--record", "event_id=ks202500000", "--reason", "asked", "--json").json
     made = kfm("bundle", dataset, "-o", str(file), "--json")
     assert (made.code, made.json["version_id"], made.json["generation"]) == (0, left["version_id"], 2)
     raw = file.read_bytes()

@@ -326,14 +326,14 @@ def test_a_withdrawal_that_names_nothing_is_refused(kfm: Kfm, ws: Path) -> None:
     assert kfm("run", QUAKES).code == 0
     before = tree(ws / "data" / "catalog" / "channels")
     for wrong in (("--partition", ""), ("--partition", " "), ("--record", "nocol=1"), ("--area", "-98,38,-99,39"), ("--area", "nan,1,2,3")):
-        assert told(kfm("withdraw", QUAKES, *wrong, "--reason", "r"), 2), wrong
+        assert told(kfm("withdraw", "--yes", QUAKES, *wrong, "--reason", "r"), 2), wrong
     assert tree(ws / "data" / "catalog" / "channels") == before
 
 
 def test_a_box_may_begin_west_of_greenwich(kfm: Kfm, ws: Path) -> None:
     assert kfm("run", QUAKES).code == 0
-    assert kfm("withdraw", QUAKES, "--area", "-98.6,38,-98,38.6", "--reason", "asked for").code == 0
-    assert told(kfm("withdraw", QUAKES, "--area", "-180,-90,-179,-89", "--reason", "asked for"), 2), "no record is there"
+    assert kfm("withdraw", "--yes", QUAKES, "--area", "-98.6,38,-98,38.6", "--reason", "asked for").code == 0
+    assert told(kfm("withdraw", "--yes", QUAKES, "--area", "-180,-90,-179,-89", "--reason", "asked for"), 2), "no record is there"
 
 
 def table(ws: Path, up: Upstream, *rows: str) -> None:
@@ -352,7 +352,7 @@ def test_what_was_withdrawn_is_not_handed_out(kfm: Kfm, ws: Path, up: Upstream, 
     number = kfm("run", "ks_t", "--json").json["runs"][0]["generation"]
     assert number == 2
     versions = [p.name for p in (ws / "data" / "processed" / "ks_t").iterdir()]
-    assert kfm("withdraw", "ks_t", *rule, "--reason", "asked for").code == 0
+    assert kfm("withdraw", "--yes", "ks_t", *rule, "--reason", "asked for").code == 0
     out = tmp_path / "out"
     for which in ("1", "2", *(v[:12] for v in versions)):
         ref = f"ks_t@{which}"
@@ -370,7 +370,7 @@ def test_a_proposal_from_before_a_withdrawal_is_not_shown(kfm: Kfm, ws: Path, up
     table(ws, up, "t1,a", "t2,b", "t3,c")
     number = kfm("propose", "ks_t", "--json").json["runs"][0]["proposal"]
     assert kfm("diff", f"proposal/{number}").code == 0
-    assert kfm("withdraw", "ks_t", "--record", "id=t2", "--reason", "asked for").code == 0
+    assert kfm("withdraw", "--yes", "ks_t", "--record", "id=t2", "--reason", "asked for").code == 0
     said = kfm("diff", f"proposal/{number}")
     assert told(said, 3) and "Generation 2 withdrew it." in said.err
     assert told(kfm("diff", "ks_t", f"proposal/{number}"), 3)

@@ -21,7 +21,7 @@ from tests.conftest import Said, caller, tree
 from tests.jobs.test_gc import QUAKES
 
 Kfm = Callable[..., Said]
-ORDER = ("withdraw", QUAKES, "--erase", "--reason", "court order", "--authority", "District Court")
+ORDER = ("withdraw", QUAKES, "--yes", "--erase", "--reason", "court order", "--authority", "District Court")
 
 
 class Killed(BaseException):

@@ -43,7 +43,7 @@ def test_only_promotion_writes_what_is_published(kfm: Kfm, ws: Path, monkeypatch
         monkeypatch.setattr(LocalZone, name, guarded)
     assert kfm("propose", QUAKES).code == 7 and seen == set()
     assert kfm("run", "--all").code == 0 and seen == {"processed", "catalog"}
-    assert kfm("rollback", QUAKES, "--reason", "x").code == 2 and kfm("withdraw", GAUGES, "--reason", "x").code == 0
+    assert kfm("rollback", QUAKES, "--reason", "x").code == 2 and kfm("withdraw", "--yes", GAUGES, "--reason", "x").code == 0
     assert kfm("reindex").code == 0 and kfm("doctor", "--fix").code == 0
 
 

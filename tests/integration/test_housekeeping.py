@@ -154,7 +154,7 @@ def test_what_was_made_of_a_withdrawn_version_goes_whatever_retention_says(kfm: 
             (folder := ws / "data" / "work" / QUAKES / kind / version).mkdir(parents=True)
             (folder / "x").write_bytes(b"with every record")
     assert names(ws, "tiles") == names(ws, "index") == []
-    assert kfm("withdraw", QUAKES, "--reason", "asked for").code == 0
+    assert kfm("withdraw", "--yes", QUAKES, "--reason", "asked for").code == 0
     assert sorted(names(ws, "tiles")) == sorted(names(ws, "index")) == sorted(made)
 
 
@@ -547,5 +547,5 @@ def test_a_rollback_asks_for_what_is_made_from_a_version_where_a_worker_runs_and
         assert kfm("rollback", QUAKES, "--to", made[1], "--reason", "it was right").code == 0
         assert queued() == {"validate.qa_dataset", "transform.build_tiles"}
         world.store.transaction(lambda tx: tx.leases.release(token))
-    assert kfm("withdraw", QUAKES, "--reason", "a worse feed").code == 0
+    assert kfm("withdraw", "--yes", QUAKES, "--reason", "a worse feed").code == 0
     assert kfm("worker", "run", "--until-idle").code == 0

@@ -138,7 +138,7 @@ def test_what_is_said_is_what_is_on_disk(
     assert second["state"] == "COMMITTED"
     event = str(pq.read_table(next(Disk(ws).folder.glob("*.parquet")))["event_id"][0].as_py())
     rows = Disk(ws).rows
-    assert kfm("withdraw", QUAKES, "--record", f"event_id={event}", "--reason", "a private pond").code == 0
+    assert kfm("withdraw", "--yes", QUAKES, "--record", f"event_id={event}", "--reason", "a private pond").code == 0
     assert Disk(ws).rows == rows - 1
     one.agree("official")
     sample.control(QUAKES, revision=2)
@@ -190,5 +190,5 @@ def test_what_is_said_is_what_is_on_disk(
     assert Disk(ws).generation == disk.generation + 3
     one.agree("retired")
     change_entry(ws, QUAKES, {"retired": None})
-    assert kfm("withdraw", QUAKES, "--reason", "all of it").code == 0
+    assert kfm("withdraw", "--yes", QUAKES, "--reason", "all of it").code == 0
     one.agree("withdrawn")

@@ -177,7 +177,7 @@ def test_records_cannot_be_withdrawn_from_under_a_raster(
     outcomes: dict[str, dict[str, Any]], kansas: Path, call: Callable[..., Said]
 ) -> None:
     asset = table(kansas, outcomes["ks_temperature_analysis"])["asset"][0].as_py()
-    said = call("withdraw", "ks_temperature_analysis", "--record", f"asset={asset}", "--reason", "court order")
+    said = call("withdraw", "--yes", "ks_temperature_analysis", "--record", f"asset={asset}", "--reason", "court order")
     assert said.code == 3 and "is no table" in said.err
     assert call("verify", "ks_temperature_analysis").code == 0
 

@@ -1,7 +1,8 @@
 """`kfm verify` covers every file that evidence names: one changed bit anywhere is found, or the test says why nothing names that file."""
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kfm.attest import unwrap
@@ -32,6 +33,14 @@ def wrong(world: World) -> set[str]:
     return {problem["where"] for problem in found.problems}
 
 
+def one_of_each(files: Iterable[Path]) -> list[Path]:
+    """Two of those that differ only in ids: the first and the last."""
+    kinds: dict[str, list[Path]] = {}
+    for path in files:
+        kinds.setdefault(re.sub(r"[0-9a-f]{8}[0-9a-f-]{8,}|\d{8}", "*", str(path)), []).append(path)
+    return [path for listed in kinds.values() for path in dict.fromkeys((listed[0], listed[-1]))]
+
+
 def test_one_changed_bit_in_any_file_that_evidence_names_is_found(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
     """Two versions, a look that changed nothing, a denied run, a rollback: their files one after the other."""
     registry = ws / "data" / "registry" / f"{QUAKES}.yml"
@@ -51,7 +60,7 @@ def test_one_changed_bit_in_any_file_that_evidence_names_is_found(kfm: Kfm, ws: 
     with open_world(open_workspace(ws)) as world:
         assert wrong(world) == set()
         missed = []
-        for path in (path for path in files if not path.name.endswith(tuple(UNNAMED))):
+        for path in one_of_each(path for path in files if not path.name.endswith(tuple(UNNAMED))):
             kept, mode = path.read_bytes(), path.stat().st_mode
             path.chmod(0o644)
             path.write_bytes(kept[: len(kept) // 2] + bytes([kept[len(kept) // 2] ^ 1]) + kept[len(kept) // 2 + 1 :])

@@ -132,7 +132,7 @@ def test_every_row_count_is_that_of_the_official_table(kfm: Kfm, ws: Path, up: U
     def in_table() -> int:
         return int(pq.read_metadata(official(kfm, ws)).num_rows)
 
-    assert kfm("withdraw", TREES, "--record", "tree_id=T9", "--reason", "asked").code == 0
+    assert kfm("withdraw", "--yes", TREES, "--record", "tree_id=T9", "--reason", "asked").code == 0
     up.files["/trees.csv"] = trees("T11,11.5,2001-05-01", "T12,12.5,2001-05-01")
     (made,) = kfm("run", TREES, "--json").json["runs"]
     assert (made["rows"], made["rows_read"], made["rows_written"], made["quarantined"]) == (in_table(), 12, 10, 1) and in_table() == 10

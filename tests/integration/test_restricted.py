@@ -373,9 +373,9 @@ def ids_of(kfm: Kfm, ws: Path) -> list[str]:
 
 def test_a_withdrawn_record_does_not_come_back(kfm: Kfm, ws: Path, up: Upstream, trees: str) -> None:
     first = version_of(kfm, trees)
-    assert kfm("withdraw", trees, "--record", "id=t7").code == 2, "a reason is needed"
-    assert kfm("withdraw", trees, "--record", "id=nobody", "--reason", "x").code == 2
-    assert kfm("withdraw", trees, "--record", "id=t7", "--reason", "asked for by its owner").code == 0
+    assert kfm("withdraw", "--yes", trees, "--record", "id=t7").code == 2, "a reason is needed"
+    assert kfm("withdraw", "--yes", trees, "--record", "id=nobody", "--reason", "x").code == 2
+    assert kfm("withdraw", "--yes", trees, "--record", "id=t7", "--reason", "asked for by its owner").code == 0
     assert "t7" not in ids_of(kfm, ws) and len(ids_of(kfm, ws)) == 39
     generation = json.loads(base64.b64decode(json.loads(sorted((ws / "data/catalog/channels/trees").iterdir())[-1].read_text())["payload"]))
     assert "t7" not in json.dumps(generation), "the withdrawal does not tell what it withdrew"
@@ -392,7 +392,7 @@ def test_a_withdrawn_record_does_not_come_back(kfm: Kfm, ws: Path, up: Upstream,
 
 
 def test_without_its_rule_nothing_is_published(kfm: Kfm, ws: Path, up: Upstream, trees: str) -> None:
-    assert kfm("withdraw", trees, "--record", "id=t7", "--reason", "asked").code == 0
+    assert kfm("withdraw", "--yes", trees, "--record", "id=t7", "--reason", "asked").code == 0
     before = version_of(kfm, trees)
     next((ws / "data" / "work" / "trees" / "withdrawals").iterdir()).unlink()
     up.files["/trees.csv"] = tree_rows(50)
@@ -400,7 +400,7 @@ def test_without_its_rule_nothing_is_published(kfm: Kfm, ws: Path, up: Upstream,
 
 
 def test_a_whole_withdrawal_stops_serving(kfm: Kfm, ws: Path, up: Upstream, trees: str) -> None:
-    assert kfm("withdraw", trees, "--reason", "licence revoked").code == 0
+    assert kfm("withdraw", "--yes", trees, "--reason", "licence revoked").code == 0
     assert version_of(kfm, trees) is None
     assert next(d for d in kfm("status", "--json").json["datasets"] if d["dataset_id"] == trees)["state"] == "withdrawn"
     assert kfm("get", trees).code == 3 and kfm("run", trees).code == 0 and version_of(kfm, trees) is None
@@ -411,9 +411,22 @@ def test_a_whole_withdrawal_stops_serving(kfm: Kfm, ws: Path, up: Upstream, tree
 
 
 def test_erasure_leaves_authority_date_and_commitment(kfm: Kfm, ws: Path, up: Upstream, released: bytes) -> None:
-    assert kfm("withdraw", SITES, "--record", "site_no=14XX0007", "--erase", "--reason", "court order").code == 2, "who ordered it?"
+    assert kfm("withdraw", "--yes", SITES, "--record", "site_no=14XX0007", "--erase", "--reason", "court order").code == 2, (
+        "who ordered it?"
+    )
     assert (
-        kfm("withdraw", SITES, "--record", "site_no=14XX0007", "--erase", "--reason", "court order", "--authority", "District Court").code
+        kfm(
+            "withdraw",
+            "--yes",
+            SITES,
+            "--record",
+            "site_no=14XX0007",
+            "--erase",
+            "--reason",
+            "court order",
+            "--authority",
+            "District Court",
+        ).code
         == 0
     )
     assert not (ws / "keys" / "data" / SITES).exists() and not list((ws / "data" / "raw").rglob("*.sealed"))
@@ -481,7 +494,7 @@ def test_a_damaged_or_planted_version_folder_is_not_published(kfm: Kfm, ws: Path
 
 def test_two_withdrawals_keep_both_rules(kfm: Kfm, ws: Path, up: Upstream, trees: str) -> None:
     for record in ("id=t1", "id=t2"):
-        assert kfm("withdraw", trees, "--record", record, "--reason", "asked").code == 0
+        assert kfm("withdraw", "--yes", trees, "--record", record, "--reason", "asked").code == 0
     up.files["/trees.csv"] = tree_rows(42)
     assert kfm("run", trees).code == 0 and {"t1", "t2"} & set(ids_of(kfm, ws)) == set() and len(ids_of(kfm, ws)) == 40
     assert kfm("gates", trees).code == 0
@@ -489,14 +502,14 @@ def test_two_withdrawals_keep_both_rules(kfm: Kfm, ws: Path, up: Upstream, trees
 
 def test_two_withdrawals_of_private_records(kfm: Kfm, ws: Path, up: Upstream, released: bytes) -> None:
     for record in ("site_no=14XX0001", "site_no=14XX0002"):
-        assert kfm("withdraw", SITES, "--record", record, "--reason", "asked").code == 0
+        assert kfm("withdraw", "--yes", SITES, "--record", record, "--reason", "asked").code == 0
     assert kfm("gates", SITES).code == 0 and kfm("verify").code == 0
     assert set(table(ws, version_of(kfm)).schema.names) == {"h3_cell", "period", "geometry"}
 
 
 def test_a_withdrawal_under_weaker_rules_shows_nothing(kfm: Kfm, ws: Path, up: Upstream, released: bytes) -> None:
     change(ws, RELEASE, "")
-    assert kfm("withdraw", SITES, "--record", "site_no=14XX0007", "--reason", "asked").code == 0
+    assert kfm("withdraw", "--yes", SITES, "--record", "site_no=14XX0007", "--reason", "asked").code == 0
     assert version_of(kfm) is None, "what is left may not be shown, so nothing is"
 
 
@@ -515,13 +528,13 @@ def test_a_join_never_sees_what_its_inputs_withdrew_or_only_proposed(kfm: Kfm, w
         return set(table(ws, version_of(kfm, "both"), "both").column("id").to_pylist())
 
     assert kfm("run", "kinds").code == 0 and kfm("run", "both").code == 0 and "t3" in joined()
-    assert kfm("withdraw", trees, "--record", "id=t3", "--reason", "asked").code == 0
+    assert kfm("withdraw", "--yes", trees, "--record", "id=t3", "--reason", "asked").code == 0
     assert kfm("run", "both").code == 0 and "t3" not in joined()
     with (ws / "data" / "registry" / "trees.yml").open("a") as file:
         file.write("approvals: 1\n")
     up.files["/trees.csv"] = tree_rows(50)
     assert kfm("run", trees).code == 7 and kfm("run", "both").code == 0 and "t45" not in joined()
-    assert kfm("withdraw", trees, "--reason", "all of it").code == 0
+    assert kfm("withdraw", "--yes", trees, "--reason", "all of it").code == 0
     assert kfm("run", "both", "--force", "--reason", "x").code == 3
 
 
@@ -551,7 +564,7 @@ def test_a_window_keeps_the_records_a_private_version_was_made_from(kfm: Kfm, ws
     )
     assert kfm("run", "pits").code == 0
     before = table(ws, version_of(kfm, "pits"), "pits").to_pylist()
-    assert kfm("withdraw", "pits", "--record", "site=s3", "--reason", "asked").code == 0
+    assert kfm("withdraw", "--yes", "pits", "--record", "site=s3", "--reason", "asked").code == 0
     assert kfm("run", "pits", "--since", "2024-01-05T00:00:00Z", "--until", "2024-01-06T00:00:00Z").code == 0
     assert table(ws, version_of(kfm, "pits"), "pits").to_pylist() == before, "nothing is lost: the bands are the same"
     assert kfm("verify").code == 0

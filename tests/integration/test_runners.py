@@ -252,7 +252,7 @@ def test_a_tree_elsewhere_signs_with_a_key_of_its_own(here: Path, stage: Runner,
 
 def test_what_was_withdrawn_is_not_made_official_in_a_tree_elsewhere(here: Path, stage: Runner, tmp_path: Path) -> None:
     assert cli(["-w", str(here), "run", ID]) == 0
-    assert cli(["-w", str(here), "withdraw", ID, "--reason", "asked for"]) == 0
+    assert cli(["-w", str(here), "withdraw", "--yes", ID, "--reason", "asked for"]) == 0
     said = stage("ingest", "--work_dir", str(tmp_path / "ci" / "w"))
     assert said.code == 3 and "withdrew" in said.err and not (tmp_path / "ci").exists()
 

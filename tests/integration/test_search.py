@@ -98,7 +98,7 @@ def test_a_withdrawn_record_is_gone_at_once_and_stays_gone(ws: Path, kfm: Callab
     assert kfm("run", "ks_weather_stations").code == 0
     index(ws, "ks_weather_stations")
     assert "Topeka 1" in ask(ws, "Topeka 1").hits[0].text
-    assert kfm("withdraw", "ks_weather_stations", "--record", "name=Topeka 1", "--reason", "asked for").code == 0
+    assert kfm("withdraw", "--yes", "ks_weather_stations", "--record", "name=Topeka 1", "--reason", "asked for").code == 0
     found = ask(ws, "Topeka 1", "ks_weather_stations")
     assert found.hits == () and "no index" in found.not_searched[0].reason, "the index of the version before is not asked"
     index(ws, "ks_weather_stations")
@@ -116,7 +116,7 @@ def test_a_withdrawn_dataset_or_one_without_a_licence_gives_nothing(papers: Path
     assert (found.hits, found.searched, [n.dataset_id for n in found.not_searched]) == ((), (), ["papers"])
     entry.write_text(said)
     assert ask(papers, "ferryman").hits
-    assert main(["-w", str(papers), "withdraw", "papers", "--reason", "asked for"]) == 0
+    assert main(["-w", str(papers), "withdraw", "--yes", "papers", "--reason", "asked for"]) == 0
     assert ask(papers, "ferryman").hits == ()
 
 
@@ -255,7 +255,7 @@ def test_the_address_of_a_citation_opens_on_the_whole_passage(papers: Path, caps
     assert main(["-w", str(papers), "search", "kfm://dataset/papers@2/letter#p1"]) == 0
     assert "…" not in capsys.readouterr().out.rpartition("The bridge")[2], "all of it"
     assert main(["-w", str(papers), "search", "kfm://dataset/papers@2/letter#p99"]) == 2
-    assert main(["-w", str(papers), "withdraw", "papers", "--reason", "asked for"]) == 0
+    assert main(["-w", str(papers), "withdraw", "--yes", "papers", "--reason", "asked for"]) == 0
     assert main(["-w", str(papers), "search", old]) == 3
 
 

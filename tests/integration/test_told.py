@@ -158,8 +158,8 @@ def test_a_clock_behind_what_is_official_is_named_and_beyond_a_day_refused(
     sample.control(QUAKES, revision=3)
     change_entry(ws, QUAKES, {"approvals": 0})
     for command in (
-        ("run", QUAKES), ("rollback", QUAKES, "--reason", "try"), ("withdraw", QUAKES, "--reason", "try"),
-        ("withdraw", QUAKES, "--record", "id=x", "--reason", "try"),
+        ("run", QUAKES), ("rollback", QUAKES, "--reason", "try"), ("withdraw", "--yes", QUAKES, "--reason", "try"),
+        ("withdraw", "--yes", QUAKES, "--record", "id=x", "--reason", "try"),
     ):  # fmt: skip
         said = kfm(*command)
         assert said.code == 2 and "1,999 days" in said.out + said.err and "--clock-ok" in said.out + said.err, command
@@ -303,7 +303,9 @@ def test_an_act_of_a_person_is_explained_and_not_the_last_run(kfm: Kfm, ws: Path
     assert kfm("rollback", QUAKES, "--reason", "a bad feed").code == 0
     back = kfm("explain", QUAKES, "--json").json
     assert "Generation 3" in back["what"] and made[0] in back["what"] and back["facts"]["why"] == "a bad feed" and back["facts"]["when"]
-    said = kfm("withdraw", QUAKES, "--record", f"event_id={_first_id(ws)}", "--reason", "a private pond", "--authority", "R. Stone")
+    said = kfm(
+        "withdraw", "--yes", QUAKES, "--record", f"event_id={_first_id(ws)}", "--reason", "a private pond", "--authority", "R. Stone"
+    )
     assert said.code == 0, said.err
     less = kfm("explain", QUAKES, "--json").json
     assert "Generation 4" in less["what"] and "withdrew records" in less["what"]
@@ -313,7 +315,7 @@ def test_an_act_of_a_person_is_explained_and_not_the_last_run(kfm: Kfm, ws: Path
         state(kfm)["version_id"],
     )
     assert kfm("explain", f"{QUAKES}@{state(kfm)['version_id']}", "--json").json["what"] == less["what"], "no run made what is left"
-    assert kfm("withdraw", QUAKES, "--reason", "all of it").code == 0
+    assert kfm("withdraw", "--yes", QUAKES, "--reason", "all of it").code == 0
     gone = kfm("explain", QUAKES)
     assert "withdrew the whole dataset" in gone.out and "all of it" in gone.out and "COMMITTED" not in gone.out
     refused = kfm("get", QUAKES)

@@ -104,6 +104,11 @@ SCENARIOS |= {
     "erasure, reindex": {"script": B, "erase": 1, "lose": 1},
     "erasure, staged": dict(S0, script=B, crash=1, erase=1), "two rollbacks": {"script": ABC, "crash": 1, "rollback": 2},
 }  # fmt: skip
+SCENARIOS |= {
+    "withdrawal, undone": {"script": B, "crash": 1, "withdraw": 1, "lift": 1, "tick": 1},
+    "withdrawal, undone, a-b-a-b": {"script": ABAB, "withdraw": 1, "lift": 1},
+    "staged, two withdrawals, one undone": dict(S0, script=B, withdraw=2, lift=1, tick=1),
+}  # fmt: skip
 PEOPLE = {"script": B, "approval": True, "approve": 1, "crash": 1}
 WITNESS = {  # the smallest world in which each amendment, or seeded mistake, matters
     "channel_head": {"script": B, "rollback": 1}, "settle": {"script": ABC}, "base_gen": {"script": BOTH, "rollback": 1},
@@ -118,6 +123,7 @@ WITNESS = {  # the smallest world in which each amendment, or seeded mistake, ma
     "replace_gen": {"script": B, "lose": 1}, "lineage_late": {"script": B}, "unsealed": {"script": B},
     "early_read": {"script": ABA}, "stage_unpinned": dict(S01, script=BOTH, crash=1), "parts_early": dict(S0, script=BOTH),
     "part_lost": dict(S0, script=BOTH), "older_wins": dict(S0, script=ABC),
+    "lift_shared": dict(S0, script=B, withdraw=2, lift=1, tick=1),
     "stage_unheld": dict(S0, script=B, withdraw=1), "stage_unsettled": dict(EITHER, script=ABC),
     "erase_intent": {"script": B, "erase": 1, "crash": 1}, "erase_again": {"script": B, "erase": 1, "expire": 1, "tick": 1},
     "erase_early": {"script": ABC, "erase": 1, "crash": 1}, "rollback_back": {"script": B, "rollback": 2},

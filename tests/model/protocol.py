@@ -67,10 +67,11 @@ MUTATIONS = {
     "erase_unsettled": "an erasure closes a run that has named the next generation without taking the number",
     "erase_open": "an erasure leaves the runs open whose bytes it destroys",
     "memory_first": "a process goes on as if a commit that was refused had been taken",
+    "lift_shared": "undoing a withdrawal lets in what another withdrawal keeps out too",
     "stage_unacked": "STAGED and the ack of its job are two transactions, the ack first",
 }
 
-# kind: P promote, F forced promote, R rollback, W withdraw, E withdraw and erase, V void; rule: content withdrawn before it was ever official
+# kind: P promote, F forced promote, R rollback, W withdraw, L undoing a withdrawal, E withdraw and erase, V void; rule: content withdrawn before it was ever official
 Gen = namedtuple("Gen", "kind version run ev prev rule", defaults=((),))
 # ledger row + fold of its journal; an assembling run has no partition: c is what its parts bring, pins are their runs
 Run = namedtuple("Run", "p c basev state part base cand intent promo forced pol staged pins", defaults=(0, ()))
@@ -83,7 +84,22 @@ State = namedtuple(
 IDLE = Proc("idle", None, None, None, None, None, None, None, None, None)
 D = 2  # lease index of the dataset; 0 and 1 are the partitions
 OPEN = ("CLAIMED", "PROPOSED")
-BUDGET = ("change", "crash", "expire", "rollback", "withdraw", "policy", "approve", "tick", "force", "lose", "fail", "erase", "refuse")
+BUDGET = (
+    "change",
+    "crash",
+    "expire",
+    "rollback",
+    "withdraw",
+    "policy",
+    "approve",
+    "tick",
+    "force",
+    "lose",
+    "fail",
+    "erase",
+    "refuse",
+    "lift",
+)
 FILE_STEPS = {"cand", "seal", "star", "proj", "void", "cap"}  # need no store
 
 
@@ -128,17 +144,22 @@ class Model:
     # ---- small functions------------------------------------------------------------------------------------------
     def held(self, s, ghost=False):
         """What rollbacks (until forced) and withdrawals (for ever) keep out: a fold over the channel."""
-        hold, suppress = set(), set()
+        hold, by = set(), {}
         for i, g in enumerate(s.chan):
             if g.kind in "RWE":
                 left = s.chan[i - 1].version
                 gone = {(p, left[p]) for p in (0, 1) if left[p] != g.version[p]}
                 if g.kind in "WE":
-                    suppress |= gone | set(g.rule)
+                    by[i] = gone | set(g.rule)
                 else:
                     hold |= gone
+            if g.kind == "L":  # a person undoes one withdrawal; what another keeps out as well stays out
+                lifted = by.pop(g.rule[0])
+                if "lift_shared" in self.on and not ghost:
+                    by = {k: kept - lifted for k, kept in by.items()}
             if g.kind == "F":
                 hold -= self.brings(s.runs[g.run])
+        suppress = set().union(*by.values())
         if not ghost:
             hold = hold if "hold" in self.on else set()
             suppress = suppress if "withdraw_one" in self.on else set(s.rules)
@@ -717,6 +738,14 @@ class Model:
             add("withdraw", f"operator: withdrawal of 'b', generation {n}", t._replace(rules=s.rules | {(p, "b")}), 1)
             if "withdraw_one" not in self.on and left["crash"]:
                 add("withdraw", "operator: withdrawal generation, CRASH before the suppression rule", t, 1)
+        undone = {g.rule[0] for g in s.chan if g.kind == "L"}
+        for i in [i for i, g in enumerate(s.chan) if left["lift"] and g.kind == "W" and i not in undone]:
+            acts = [k for k, g in enumerate(s.chan) if g.kind != "V"]
+            back = s.chan[i - 1].version if acts[-1] == i else head.version  # else the next run brings it back
+            t = s._replace(
+                chan=(*s.chan, Gen("L", back, None, None, hash(head), (i,))), rules=s.rules - set(enumerate(s.chan[i - 1].version))
+            )
+            add("lift", f"steward: undoes the withdrawal of generation {i}, generation {n}", t, 1)
         parts = [(r.p, "b") for r in s.runs if (r.state, r.c) == ("STAGED", "b")]
         if left["withdraw"] and parts and "b" not in head.version:
             t = s._replace(chan=(*s.chan, Gen("W", head.version, None, None, hash(head), tuple(parts))))

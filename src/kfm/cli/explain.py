@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from kfm.attest import unwrap
 from kfm.channel import last_act
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import sign
@@ -118,12 +119,14 @@ def _act(world: World, made: Generation, official: bool) -> dict[str, Any]:
     what = _ACTS.get(made.kind, made.kind)
     if made.kind == "withdraw":
         what += f" {_withdrawn(told.suppress)}"
+    elif told.lifts is not None:
+        what = f"undid the withdrawal of generation {told.lifts.generation}, signed by {_person(told.lifts.act)}"
     elif made.kind == "rollback":
         what += f" {made.version_id}"
     before = world.store.read(lambda tx: tx.index.generation(made.dataset_id, made.generation - 1))
     rule = told.suppress[0] if told.suppress else {}
     following = f"kfm get {made.dataset_id}" if made.version_id else f"kfm runs {made.dataset_id}"
-    if made.kind == "rollback":
+    if made.kind == "rollback" and told.lifts is None:
         following = f'kfm run {made.dataset_id} --force --reason "…"    brings back what it left, if every gate lets it'
     return {
         "what": f"Generation {made.generation} of {made.dataset_id} {what}.",
@@ -137,6 +140,10 @@ def _act(world: World, made: Generation, official: bool) -> dict[str, Any]:
         },
         "next": following if official else f"kfm explain {made.dataset_id}",
     }
+
+
+def _person(act: str) -> str:
+    return str(unwrap(act.encode())["predicate"]["person"])
 
 
 def _withdrawn(rules: list[dict[str, Any]]) -> str:

@@ -7,9 +7,10 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from kfm.errors import UsageError
 from kfm.masking import masked
 
-__all__ = ["Progress", "colour", "mask_home", "program", "progress", "say", "say_error", "show", "sign"]
+__all__ = ["Progress", "agreed", "colour", "mask_home", "program", "progress", "say", "say_error", "show", "sign"]
 
 _SIGNS = {
     "COMMITTED": ("+", "+", "32"), "NOOP": ("·", ".", "90"), "FAILED": ("✕", "x", "31"), "REJECTED": ("⊖", "D", "35"),
@@ -57,6 +58,16 @@ def program() -> str:
 def mask_home(text: str) -> str:
     home = str(Path.home())
     return text.replace(home, "~") if len(home) > 1 else text
+
+
+def agreed(question: str) -> bool:
+    """Ask a person on a terminal; where nobody can be asked, nothing is taken for a yes."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            "Nobody is here to be asked.", expected="a terminal, or --yes", remedy="--dry-run shows what would happen; --yes does it."
+        )
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def say_error(happened: str, expected: str, remedy: str, exit_code: int) -> None:

@@ -2,20 +2,32 @@
 
 The withdrawal is a generation of the channel that carries its own rule: whatever upstream delivers later is published without it,
 and --force does not lift it. --erase also destroys the bytes everywhere and leaves who ordered it and when.
+
+The rows it takes out are shown first and a person is asked; --dry-run shows them only, --yes does not ask. `--undo N` lifts the withdrawal
+that is generation N by the signed word of an approver, which the channel keeps; what was erased stays gone.
+
+--json = {"status": "withdrawn", dataset_id, generation, version_id, erased_files}; with --dry-run {"status": "dry_run", dataset_id,
+version_id (what is left), rows, removed, changed, samples, not_shown}; with --undo {"status": "lifted", dataset_id, generation, version_id, by}.
 """
 
-from typing import Any
+import os
+from typing import Any, NamedTuple
 
 from kfm import canonical
 from kfm.acts import Act
-from kfm.cli.call import Parser, clock_flag, emit, heed_clock, offer
+from kfm.boundary import located
+from kfm.cli.approve import signer_of
+from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, offer
+from kfm.cli.terminal import agreed, say
 from kfm.connectors.base import CaptureRefused
+from kfm.diff.base import Diff, to_json
 from kfm.erase import backups_of, finish_erasure, plan_again
-from kfm.errors import UsageError
-from kfm.judgement import may_show
-from kfm.operate import withdraw_rule, withdraw_whole
+from kfm.errors import Denied, UsageError
+from kfm.judgement import check_version, may_show
+from kfm.model.channel import GenerationPredicate
+from kfm.operate import lift, withdraw_rule, withdraw_whole
 from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace import Workspace, open_workspace
 from kfm.world import World
 
 __all__ = ["configure", "main"]
@@ -33,36 +45,36 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--reason", default="", help="why; signed into the channel, public")
     parser.add_argument("--authority", default="", metavar="NAME", help="who ordered it; with --erase needed")
     parser.add_argument("--erase", action="store_true", help="destroy the bytes too: versions, captures, parts; not to be undone")
+    parser.add_argument("--dry-run", action="store_true", help="show what would go, and change nothing")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="how many of the rows to show; default: 20")
+    parser.add_argument("--yes", action="store_true", help="do not show and ask first")
+    parser.add_argument("--undo", type=int, metavar="N", help="lift the withdrawal that is generation N; signed with --key")
+    parser.add_argument("--key", metavar="NAME|FILE", help="--undo: the key of an approver")
     clock_flag(parser)
 
 
 def main(args: Any) -> int:
-    if not args.reason.strip():
+    if args.undo is not None:
+        return _undo(args)
+    if not args.reason.strip() and not args.dry_run:
         raise UsageError("A withdrawal needs a reason.", expected='--reason "…"', remedy="Say why; it is signed into the channel.")
     if args.erase and not args.authority.strip():
         raise UsageError("An erasure needs an authority.", expected="--authority NAME", remedy="Say who ordered it; that is what stays.")
     rule = _rule(args)
     workspace = open_workspace(args.workspace)
     workspace.require(args.dataset)
+    if args.dry_run or not (args.yes or _ordered(workspace, args)):
+        found = _preview(workspace, args, rule)
+        _show(args, found)
+        if args.dry_run:
+            return 0
+        if not agreed(f"Withdraw {'and destroy ' if args.erase else ''}this from {args.dataset}?"):
+            say("Nothing was withdrawn.")
+            return 1
     with open_world(workspace) as world:
         heed_clock(world, args, args.dataset)
-        said: dict[str, Any] = {"authority": args.authority.strip()} if args.authority.strip() else {}
-        if args.erase:
-            said |= {"erased": True, "date": world.clock.now().date().isoformat()}
         begun = _begun(world, args, rule) if args.erase else None
-        if begun is not None:
-            made = begun.predicate
-        elif rule is not None:
-            try:
-                made = withdraw_rule(world, args.dataset, rule, args.reason.strip(), may_show, **said)
-            except CaptureRefused as error:
-                if not error.code.startswith("suppress."):
-                    raise
-                raise UsageError(
-                    error.happened, expected="what the columns of the table can say", remedy="Correct the rule; nothing was withdrawn."
-                ) from error
-        else:
-            made = withdraw_whole(world, args.dataset, args.partition, args.reason.strip(), **said)
+        made = begun.predicate if begun is not None else _withdrawn(world, args, rule, erase=args.erase)
         gone = (finish_erasure(world, args.dataset, WAIT_S) or 0) if args.erase else 0
         backups = backups_of(world, args.dataset, made.generation) if args.erase else {}
         offer(args, world, args.dataset)
@@ -84,6 +96,108 @@ def main(args: Any) -> int:
         print(
             f"  A backup made before it may still hold those bytes: {folder} ({state}). Destroy it; a restore of a marked one erases again."
         )
+    if not args.erase:
+        say(f"It can be undone: {again(args, f'withdraw {args.dataset} --undo {made.generation} --reason … --key NAME')}")
+    return 0
+
+
+def _ordered(workspace: Workspace, args: Any) -> bool:
+    """Whether an erasure was begun and killed: it goes on without being shown, for half of it may be gone."""
+    if not args.erase:
+        return False
+    with open_world(workspace) as world:
+        return plan_again(world, args.dataset) is not None
+
+
+def _withdrawn(world: World, args: Any, rule: dict[str, Any] | None, *, erase: bool) -> GenerationPredicate:
+    said: dict[str, Any] = {"authority": args.authority.strip()} if args.authority.strip() else {}
+    if erase:
+        said |= {"erased": True, "date": world.clock.now().date().isoformat()}
+    if rule is None:
+        return withdraw_whole(world, args.dataset, args.partition, args.reason.strip(), **said)
+    try:
+        return withdraw_rule(world, args.dataset, rule, args.reason.strip(), may_show, **said)
+    except CaptureRefused as error:
+        if not error.code.startswith("suppress."):
+            raise
+        raise UsageError(
+            error.happened, expected="what the columns of the table can say", remedy="Correct the rule; nothing was withdrawn."
+        ) from error
+
+
+class Preview(NamedTuple):
+    """What a withdrawal would take out of what everybody can read."""
+
+    version_id: str | None  # what would be left
+    diff: Diff | None
+    not_shown: str = ""  # why there are no rows
+
+
+def _preview(workspace: Workspace, args: Any, rule: dict[str, Any] | None) -> Preview:
+    """The withdrawal done in a world where nothing stays, and the difference it makes."""
+    with open_world(workspace, dry_run=args.dataset, asks=True) as world:
+        try:
+            old = located(world, args.dataset)
+        except Denied as error:
+            made = _withdrawn(world, args, rule, erase=False)  # nothing is destroyed to be shown
+            return Preview(made.version_id, None, error.happened)
+        made = _withdrawn(world, args, rule, erase=False)  # nothing is destroyed to be shown
+        try:
+            from kfm.diff.tables import diff_files
+
+            new = located(world, args.dataset).files if made.version_id is not None else {}
+            diff = diff_files(
+                old.files, new, old.business_key, limit=args.limit, dataset_id=args.dataset, labels=(old.label, "what is left")
+            )
+        except (ImportError, Denied) as error:
+            return Preview(made.version_id, None, getattr(error, "happened", f"{error} What reads Parquet is not installed."))
+    return Preview(made.version_id, diff)
+
+
+def _show(args: Any, found: Preview) -> None:
+    diff = found.diff
+    if args.json:
+        if args.dry_run:
+            told = to_json(diff) if diff is not None else {}
+            counts = {"rows": told.get("rows_a"), "removed": told.get("removed"), "changed": told.get("changed")}
+            emit(
+                {"status": "dry_run", "dataset_id": args.dataset, "version_id": found.version_id, **counts}
+                | {"samples": told.get("samples", []), "not_shown": found.not_shown}
+            )
+        return
+    if diff is None:
+        print(f"The rows are not shown: {found.not_shown}")
+    else:
+        from kfm.diff.text import text
+
+        print(f"{diff.removed:,} of {diff.rows_a:,} rows of {args.dataset} go, {diff.changed:,} change; nothing was withdrawn yet.\n")
+        print(text(diff, width=None, ascii=bool(os.environ.get("KFM_ASCII"))), end="")
+    print(f"\n{f'{found.version_id[:9]}… would be official' if found.version_id else 'Nothing would be official'}")
+
+
+def _undo(args: Any) -> int:
+    if not args.reason.strip():
+        raise UsageError("Undoing a withdrawal needs a reason.", expected='--reason "…"', remedy="Say why; you sign it.")
+    if args.record or args.area or args.partition is not None or args.erase:
+        raise UsageError("--undo stands alone.", expected="--undo N --reason … --key NAME", remedy="Leave the rest out.")
+    workspace = open_workspace(args.workspace)
+    workspace.require(args.dataset)
+    with open_world(workspace) as world:
+        heed_clock(world, args, args.dataset)
+        world.store.transaction(lambda tx: world.channel(args.dataset).head(tx))
+        signer = signer_of(world, workspace, args.key)
+        number = args.undo
+        made = lift(
+            world, args.dataset, number, signer, args.reason.strip(), lambda found: check_version(world, args.dataset, found, number)
+        )
+        offer(args, world, args.dataset)
+    if args.json:
+        facts = {"generation": made.generation, "version_id": made.version_id, "by": signer.name}
+        emit({"status": "lifted", "dataset_id": args.dataset, **facts})
+        return 0
+    left = f"{made.version_id[:9]}… is official" if made.version_id else "nothing is official"
+    print(f"{signer.name} lifted generation {number} of {args.dataset} by generation {made.generation}; {left}")
+    print(f"\nNext  {again(args, f'run {args.dataset}')}")
     return 0
 
 

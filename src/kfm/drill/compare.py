@@ -37,7 +37,7 @@ class Left:
 
     @property
     def versions(self) -> int:
-        return len({name.split("/")[3] for name in self.files if name.startswith("data/processed/")})
+        return len({name.split("/")[3] for name in self.files if name.startswith("data/processed/") and name.count("/") > 2})
 
 
 def look(copy: Path, bench: Bench, *, sweep: bool = True) -> Left:

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["GenerationPredicate", "Kind", "RootAt"]
+__all__ = ["GenerationPredicate", "Kind", "Lift", "Lifted", "RootAt"]
 
 Kind = Literal["promote", "rollback", "withdraw", "void"]
 
@@ -15,6 +15,24 @@ class RootAt(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str  # the digest of its first version
     version: int
     digest: str  # of that version's file
+
+
+class Lifted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The predicate that a person signs to undo a withdrawal."""
+
+    dataset_id: str
+    generation: int  # the withdrawal
+    digest: str  # of its file
+    person: str
+    reason: str
+    made_at: str
+
+
+class Lift(msgspec.Struct, frozen=True, kw_only=True):
+    """A withdrawal that holds no longer."""
+
+    generation: int
+    act: str  # the person's signed statement, whole: whoever reads the channel can check it
 
 
 class GenerationPredicate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,3 +53,4 @@ class GenerationPredicate(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     root: RootAt | None = None  # the trust root it was made under; None: before roots were recorded
     terms_digest: str = ""  # of what the registry asked for when it was promoted; "": made before approvals were recorded
     approvals_digest: str = ""  # of the record of who agreed
+    lifts: Lift | None = None  # a rollback that undoes a withdrawal

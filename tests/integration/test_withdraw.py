@@ -1,0 +1,141 @@
+"""A withdrawal is shown before it is made, nobody is handed what it withdrew, and a person's signed word undoes it."""
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kfm.attest import unwrap
+from kfm.model import ids
+from kfm.model.channel import GenerationPredicate, Lift, Lifted
+from kfm.projection import ABOUT_PROCESSED
+from kfm.trust import statement
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
+from tests.conftest import Said, tree
+from tests.integration.upstream import Upstream
+
+Kfm = Callable[..., Said]
+ELDER = ("--key", "T. Elder")
+
+
+class Keyboard(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def up(kfm: Kfm, ws: Path) -> Iterator[Upstream]:
+    """Ten trees, official, and a steward with a key."""
+    with Upstream() as upstream:
+        plant(upstream, 10)
+        (ws / "data" / "registry" / "trees.yml").write_text(
+            "dataset_id: trees\ntitle: Trees\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\n"
+            f"source: {{url: '{upstream.url}/trees.csv', format: csv}}\nbusiness_key: [id]\n"
+        )
+        assert kfm("run", "trees").code == 0
+        assert kfm("keys", "new", "--name", "T. Elder", "--role", "approver").code == 0
+        yield upstream
+
+
+def plant(up: Upstream, count: int) -> None:
+    up.files["/trees.csv"] = b"id,kind\n" + b"".join(b"t%d,oak%d\n" % (n, n) for n in range(count))
+
+
+def gone(kfm: Kfm, *ids: str, yes: str = "--yes") -> Said:
+    return kfm("withdraw", "trees", *(word for one in ids for word in ("--record", f"id={one}")), "--reason", "asked for", yes)
+
+
+def rows(ws: Path) -> int:
+    version = json.loads((ws / "data/catalog/dcat/trees.json").read_text())["version"]
+    return int(json.loads((ws / f"data/processed/trees/{version}/version.json").read_text())["artifacts"]["trees.parquet"]["rows"])
+
+
+def test_what_would_go_is_shown_and_asked_before_it_goes(kfm: Kfm, ws: Path, up: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tree(ws, without=("ledger",))
+    told = gone(kfm, "t7", yes="--dry-run")
+    assert told.code == 0 and "1 of 10 rows" in told.out and "oak7" in told.out and "oak6" not in told.out
+    whole = kfm("withdraw", "trees", "--dry-run", "--json", "--limit", "3").json
+    assert (whole["status"], whole["rows"], whole["removed"], whole["version_id"]) == ("dry_run", 10, 10, None) and len(
+        whole["samples"]
+    ) == 3
+    refused = kfm("withdraw", "trees", "--reason", "x")
+    assert refused.code == 2 and "oak7" in refused.out and "--yes" in refused.err, "nobody is there to be asked"
+    for word, code in (("\n", 1), ("y\n", 0)):
+        assert tree(ws, without=("ledger",)) == before, "nothing has changed so far"
+        monkeypatch.setattr("sys.stdin", Keyboard(word))
+        monkeypatch.setattr("sys.stderr", keyboard := Keyboard())
+        assert kfm("withdraw", "trees", "--record", "id=t7", "--reason", "x").code == code, word
+        assert "[y/N]" in keyboard.getvalue()
+    monkeypatch.undo()
+    assert rows(ws) == 9
+    (ws / "policy").rename(ws / "away")
+    told = gone(kfm, "t3", yes="--dry-run")
+    assert told.code == 0 and "oak3" not in told.out and "not shown" in told.out, "what may not be read is not shown either"
+
+
+def test_no_command_hands_out_what_was_withdrawn_and_the_folder_says_what_it_is(kfm: Kfm, ws: Path, up: Upstream, tmp_path: Path) -> None:
+    receipt = str(next((ws / "receipts" / "ingest.pull_source").rglob("*.json")))
+    assert gone(kfm, "t7").code == 0
+    version = json.loads((ws / "data/catalog/dcat/trees.json").read_text())["version"]
+    (old,) = (p.name for p in (ws / "data" / "processed" / "trees").iterdir() if p.name != version)
+    out = str(tmp_path / "out")
+    for ref in ("trees@1", f"trees@{old}"):
+        ways = [("get", ref, "-o", out), ("bundle", ref, "-o", out), ("diff", ref, "trees"), ("cite", ref), ("rebuild", receipt)]
+        for args in [*ways, ("search", f"kfm://dataset/{ref}/trees.parquet#r0"), ("rollback", "trees", "--to", ref, "--reason", "x")]:
+            said = kfm(*args)
+            assert said.code == 3 and "oak7" not in said.out + said.err and not Path(out).exists(), args
+    about = (ws / "data" / ABOUT_PROCESSED).read_text()
+    assert "Withdrawn records lie on" in about and "kfm get" in about
+
+
+def test_an_approver_undoes_a_withdrawal_and_no_other(kfm: Kfm, ws: Path, up: Upstream, tmp_path: Path) -> None:
+    """The later withdrawal put its number on everything before it; undoing it may not let in what the earlier one keeps out."""
+    assert gone(kfm, "t7").code == 0 and gone(kfm, "t8").code == 0 and rows(ws) == 8
+    assert kfm("withdraw", "trees", "--undo", "1", "--reason", "x", *ELDER).code == 2, "no withdrawal"
+    assert kfm("withdraw", "trees", "--undo", "3", *ELDER).code == 2, "a reason is needed"
+    said = kfm("withdraw", "trees", "--undo", "3", "--reason", "a mistake", *ELDER, "--json")
+    assert said.code == 0 and (said.json["generation"], said.json["by"]) == (4, "T. Elder") and rows(ws) == 9
+    assert kfm("get", "trees@1", "-o", str(tmp_path / "a")).code == 3, "it holds what generation 2 withdrew"
+    assert "signed by T. Elder" in kfm("explain", "trees").out and kfm("verify").code == 0
+    assert kfm("withdraw", "trees", "--undo", "3", "--reason", "x", *ELDER).code == 2, "it keeps nothing out any more"
+    assert kfm("reindex").code == 0 and kfm("get", "trees@1", "-o", str(tmp_path / "a")).code == 3
+    assert kfm("withdraw", "trees", "--undo", "2", "--reason", "that too", *ELDER).code == 0
+    assert kfm("run", "trees").code == 0 and rows(ws) == 10 and kfm("get", "trees@1", "-o", str(tmp_path / "a")).code == 0
+    assert kfm("bundle", "trees", "-o", str(tmp_path / "b")).code == 0 and kfm("verify", str(tmp_path / "b")).code == 0
+
+
+def test_without_an_approvers_word_about_it_a_withdrawal_holds(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    """The operator holds the builder's key, and signs a generation that says a withdrawal is undone."""
+    assert gone(kfm, "t7").code == 0
+    with open_world(open_workspace(ws)) as world:
+        channel = world.channel("trees")
+        raw = world.data.read(channel.path(2))
+        said = Lifted(
+            dataset_id="trees", generation=2, digest=ids.digest(raw), person="T. Elder", reason="", made_at="2026-01-01T00:00:00Z"
+        )
+        act = world.keys.sign(statement("lift", "kfm://dataset/trees", "0" * 64, msgspec.to_builtins(said)))
+        first: GenerationPredicate | None = channel.predicate(1)
+        assert first is not None
+        told = unwrap(raw)["predicate"]
+        forged = GenerationPredicate(
+            dataset_id="trees", generation=3, kind="rollback", version_id=first.version_id, version_digest=first.version_digest,
+            receipts_digest=None, run_id="", token="0.0", prev=ids.digest(raw), reason="forged", lifts=Lift(generation=2, act=act.decode()),
+        )  # fmt: skip
+        assert told["kind"] == "withdraw" and channel.append(forged)
+    assert kfm("get", "trees", "-o", str(ws / "out")).code == 3 and kfm("get", "trees@1", "-o", str(ws / "out")).code == 3
+    said_of = kfm("verify", "--json")
+    assert said_of.code == 6 and "lifts generation 2" in said_of.json["problems"][0]["what"]
+
+
+def test_what_came_in_between_stays_and_the_next_run_brings_the_rest_back(kfm: Kfm, ws: Path, up: Upstream) -> None:
+    assert gone(kfm, "t7").code == 0
+    plant(up, 12)
+    assert kfm("run", "trees").code == 0 and rows(ws) == 11
+    assert kfm("withdraw", "trees", "--undo", "2", "--reason", "a mistake", *ELDER).code == 0 and rows(ws) == 11
+    assert kfm("run", "trees").code == 0 and rows(ws) == 12 and kfm("verify").code == 0
+    erased = kfm("withdraw", "trees", "--record", "id=t7", "--erase", "--authority", "court", "--reason", "ordered", "--yes", "--json").json
+    assert kfm("withdraw", "trees", "--undo", str(erased["generation"]), "--reason", "x", *ELDER).code == 3, "what was erased is gone"
