@@ -30,13 +30,16 @@ from kfm.records import prov_record, version_records
 from kfm.release import (
     Tables,
     digest_of,
+    explained_before,
     is_withheld,
+    keep_precise,
     measured,
     merge_tables,
     new_columns,
     open_table,
     release_mark,
     says_newer,
+    sealed_records,
     suppress_rules,
     tables_of,
 )
@@ -146,13 +149,9 @@ def _pin(work: "Update", wal: Wal) -> Generation:
         head = channel.head(tx)
         if wal.state("pin") is None:
             number = tx.index.new_proposal(wal.run.run_id)
-            part = wal.payload("transform")["part"]
-            page.make(
-                "PLAN",
-                "pin",
-                "DONE",
-                {"base_generation": head.generation, "base_version": head.version_id, "part": part, "proposal": number},
-            )
+            found = {"base_generation": head.generation, "base_version": head.version_id, "part": wal.payload("transform")["part"]}
+            records = sealed_records(world, target.dataset_id, head.version_id)
+            page.make("PLAN", "pin", "DONE", {**found, "proposal": number} | ({"records": records} if records else {}))
             page.make("EXECUTE", "assemble", "IN_PROGRESS", {})
             row = tx.runs.move(wal.run.run_id, "CLAIMED", pinned=head.generation)
         return row, head
@@ -174,6 +173,7 @@ def _candidate(work: "Update", wal: Wal, tables: Tables, pin: Mapping[str, Any])
         "spec_hash": target.spec_hash,
         "policy_digest": work.world.policy_digest,
         "precise": tables.precise,
+        **({"records": pin["records"]} if "records" in pin else {}),  # what it was merged with and judged against stays as long as it does
         "books": msgspec.to_builtins(tables.books),
         "released": msgspec.to_builtins(tables.released) if tables.released is not None else None,
         "h3_resolution": release.h3_resolution if release is not None else None,
@@ -234,7 +234,10 @@ def _leaks(work: "Update", tables: Tables, candidate: Mapping[str, Any], head: G
         released = tables.artifacts[target.artifact]["digest"]
         joined = {name: entry.release if (entry := world.registry(name)) else None for name in target.entry.source.datasets}
         despite = shown_despite(world, target.dataset_id)
-        return look_for_leaks(world, target, inputs, rules, merge=merge, render=render, released=released, despite=despite, releases=joined)
+        before = explained_before(world, target.entry, candidate.get("records", {}).get(target.artifact), room(scratch, "before"))
+        return look_for_leaks(
+            world, target, inputs, rules, merge=merge, render=render, released=released, despite=despite, releases=joined, before=before
+        )
 
 
 def _facts_of(target: Any, result: TransformResult, artifacts: Mapping[str, Any]) -> dict[str, Any]:
@@ -390,6 +393,8 @@ def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list
     facts: dict[str, Any] = {k: candidate[k] for k in ("version_id", "version_digest")} | {"content_id": _content_told(world, candidate)}
     facts["rows_written"] = max(0, wal.run.rows_written - tables.withdrawn)
     now = rfc3339(world.clock.now())
+    if tables.precise and not reasons:
+        _keep_records(world, wal.run, candidate, asked=bool(waits))
 
     def close(tx: Any, page: Page) -> tuple[LedgerRow, str]:
         head = channel.head(tx)
@@ -437,6 +442,24 @@ def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list
         version_id=row.version_id,
     )
     return _told(work, row, verdicts, tables, candidate["proposal"], waits)
+
+
+def _keep_records(world: World, run: LedgerRow, candidate: Mapping[str, Any], *, asked: bool) -> None:
+    """Private records that change nothing public are what the official version stands for from now on.
+
+    Else what a window added would be lost to the next one, and would never be enough to explain a row. This comes before the commit that
+    ends the run, under the lease of the dataset: an attempt that dies in between is repeated from the records its PLAN pinned.
+    """
+
+    def same(tx: Any) -> Generation | None:
+        head: Generation = world.channel(run.dataset_id).head(tx)
+        again = _nothing_new(tx, world, head, run, candidate, asked=asked) if head.generation == candidate["base_generation"] else None
+        same_version = candidate["version_id"] == head.version_id
+        return head if again is not None and (again[1] or same_version) and not run.forced and "older" not in candidate else None
+
+    head = world.store.transaction(same)
+    if head is not None:
+        keep_precise(world, run.dataset_id, str(head.version_id), candidate["precise"])
 
 
 def _nothing_new(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kfm import canonical
-from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import EXPLAINED, CaptureRefused, ConnectorFailed, InputFile, TransformJob, TransformResult
 from kfm.errors import KfmError
 from kfm.model import ids
 from kfm.model.dataset import Column, DatasetEntry, Release
@@ -58,13 +58,14 @@ def look_for_leaks(
     released: str,
     despite: Sequence[tuple[str, str]] = (),
     releases: Mapping[str, Release | None] | None = None,
+    before: Path | None = None,
 ) -> list[dict[str, str]]:
     """Rebuild the public side from the capture and from its twins; every byte must be the same. Returns reasons, none when it is.
 
     Each build has a scratch folder of its own, and the original is gone before connector code runs on a twin: code that finds it could
     make the twin come out like it. `despite`: (column, what) that a steward shows although it was found; `releases`: of joined inputs.
     """
-    build = _Build(world, target, rules, render)
+    build = _Build(world, target, rules, render, before)
     with world.data.scratch() as kept:
         with world.data.scratch() as scratch:
             made = build.precise(inputs, scratch)
@@ -116,8 +117,8 @@ class _Made(NamedTuple):
 class _Build:
     """The way from captured files to what is public, as a run goes it."""
 
-    def __init__(self, world: World, target: Target, rules: tuple[dict[str, Any], ...], render: Render) -> None:
-        self._world, self._target, self._rules, self._render = world, target, rules, render
+    def __init__(self, world: World, target: Target, rules: tuple[dict[str, Any], ...], render: Render, before: Path | None = None) -> None:
+        self._world, self._target, self._rules, self._render, self._before = world, target, rules, render, before
 
     def precise(self, given: Inputs, scratch: Path) -> _Made:
         """The records, by connector code where there is any."""
@@ -128,9 +129,10 @@ class _Build:
     def public(self, made: _Made, scratch: Path, entry: DatasetEntry) -> tuple[Side, dict[str, Path]]:
         """Every byte that would be shown: what is compared of it, and where it lies."""
         shown, records, said = room(scratch, "public"), room(scratch, "records"), list(made.said)
-        job = govern_job(entry, made.table, self._target.artifact, made.result.schema, self._rules, hash_file(made.table).digest)
+        digest, artifact = hash_file(made.table).digest, self._target.artifact
+        job = govern_job(entry, made.table, artifact, made.result.schema, self._rules, digest, before=self._before)
         public = self._world.transform(job, shown, _hearing(said))
-        files = {str(p.relative_to(shown)): p for p in sorted(shown.rglob("*")) if p.is_file()}
+        files = {str(p.relative_to(shown)): p for p in sorted(shown.rglob("*")) if p.is_file() and p.name != EXPLAINED}
         side = {name: Shown(hash_file(path).digest) for name, path in files.items()}
         log = canonical.dumps(_plain([said, made.result.warnings, public.warnings]))
         rendered = {**self._render(shown / public.artifact, public), "the log": log}

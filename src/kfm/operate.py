@@ -274,7 +274,9 @@ def _by_rule(world: World, dataset_id: str, head: Generation, rule: dict[str, An
             )
         shape = TransformResult(artifact=path, books=Books(), schema=(), content_id="", profile={})
         with world.data.scratch() as scratch:
-            made[path], last = release(world, entry, precise[path], path, shape, rules, scratch)
+            made[path], last, explained = release(world, entry, precise[path], path, shape, rules, scratch, last=precise[path])
+        if explained is not None:
+            precise[path] = {**precise[path], "explained": explained}
         dropped += last.books.dropped.get("withdrawn", 0)
     if last is None or not dropped:
         raise UsageError(

@@ -12,7 +12,7 @@ from kfm.connectors.base import TransformResult
 from kfm.errors import Denied, IntegrityError
 from kfm.model.receipt import Receipt
 from kfm.records import read_facts
-from kfm.release import govern_job, merge_tables, open_table, records_of_version, says_newer, suppress_rules
+from kfm.release import explained_before, govern_job, merge_tables, open_table, records_of_version, says_newer, suppress_rules
 from kfm.runfiles import read_run_file
 from kfm.update import known_columns, transform_job
 from kfm.world import Target, World
@@ -46,7 +46,8 @@ def rebuild(world: World, receipt: Receipt, record: dict[str, Any], target: Targ
         head = world.store.read(lambda tx: tx.index.generation(target.dataset_id, record["base_generation"])) or EMPTY(target.dataset_id)
         rules = suppress_rules(world, target.dataset_id, head.suppressed)
         if target.entry.release is not None or rules:
-            job = govern_job(target.entry, table, target.artifact, result.schema, rules, hash_file(table).digest)
+            before = explained_before(world, target.entry, record.get("records", {}).get(target.artifact), room(scratch, "before"))
+            job = govern_job(target.entry, table, target.artifact, result.schema, rules, hash_file(table).digest, before=before)
             world.transform(job, room(scratch, "released"), None)
             table = scratch / "released" / target.artifact
         made = hash_file(table).digest
@@ -85,7 +86,7 @@ def _merged(
     facts = read_facts(world.data, target.dataset_id, base)
     kept = {p: {**a, "from": f"processed/{target.dataset_id}/{base}/{p}"} for p, a in facts["artifacts"].items()}
     if world.is_private(target.dataset_id):
-        kept = records_of_version(world, target.dataset_id, base, kept)
+        kept = records_of_version(world, target.dataset_id, base, kept, record.get("records"))
     if target.artifact not in kept:
         return part, result
     table = open_table(world, target.dataset_id, kept[target.artifact], room(scratch, "base"))

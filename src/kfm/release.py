@@ -3,20 +3,20 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
 from kfm import canonical
 from kfm.commitments import SEALED
-from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult, plain
+from kfm.connectors.base import EXPLAINED, Books, CaptureRefused, InputFile, TransformJob, TransformResult, plain
 from kfm.errors import Denied, IntegrityError, KfmError, StepFailed, UsageError
 from kfm.model import ids
 from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry, change_limits
 from kfm.model.kinds import KINDS
-from kfm.model.labels import made_columns, obligations, release_steps, unshown
+from kfm.model.labels import explains, made_columns, obligations, release_steps, unshown
 from kfm.model.ledger import Generation, is_older, stamps_of
 from kfm.quarantine import check_added
 from kfm.records import read_facts
@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from kfm.wal import Wal
 
 __all__ = [
-    "Tables", "base_table", "candidate_of", "candidate_path", "check_shown", "digest_of", "govern_job", "is_withheld", "keep_precise", "measured", "merge_tables", "new_columns", "open_table", "precise_path", "records_of_version",
-    "release", "release_mark", "release_marks", "rule_path", "says_newer", "shown_last", "staged_tables", "store_table", "suppress_rules", "tables_of",
+    "Released", "Tables", "base_table", "candidate_of", "candidate_path", "check_shown", "digest_of", "explained_before", "govern_job", "is_withheld", "keep_precise", "measured",
+    "merge_tables", "new_columns", "open_table", "precise_path", "records_of_version", "release", "release_mark", "release_marks", "rule_path", "says_newer", "sealed_records", "shown_last",
+    "staged_tables", "store_table", "suppress_rules", "tables_of",
 ]  # fmt: skip
 
-# artifact path -> {digest, size, rows, from}; `at_rest`: the digest of its sealed bytes, of a released table that is not official yet
+# artifact path -> {digest, size, rows, from}; `at_rest`: the digest of its sealed bytes, of a released table that is not official yet;
+# of sealed records also `explained`, the same of what explained the public rows made from them
 Stored = dict[str, dict[str, Any]]
 
 
@@ -149,7 +151,8 @@ def tables_of(work: "Update", wal: "Wal", result: TransformResult, base: str | N
     world, target = work.world, work.target
     dataset_id, name, private, entry = target.dataset_id, target.artifact, work.private, target.entry
     own = {name: _own_part(work, wal, result)}
-    kept, kept_precise = _kept(world, dataset_id, base)
+    pinned = wal.payload("pin").get("records")
+    kept, kept_precise = _kept(world, dataset_id, base, pinned)
     last = kept_precise.get(name)
     books, rule, before, absence = result.books, _merge_rule(work, result, base), None, None
     with world.data.scratch() as scratch:
@@ -162,24 +165,26 @@ def tables_of(work: "Update", wal: "Wal", result: TransformResult, base: str | N
         if rule == "replace":
             kept, kept_precise = {}, {}
         rules = suppress_rules(world, dataset_id, suppressed)
+        kept, kept_precise = _as_released_now(work, {p: a for p, a in kept.items() if p != name}, kept_precise, rules, scratch)
         precise = {**kept_precise, name: {**own[name], "columns": [c.name for c in result.schema]}} if private else {}
         added = _added(entry, last, result)
-        kept = _as_released_now(work, {p: a for p, a in kept.items() if p != name}, kept_precise, rules, scratch)
         if entry.release is None and not rules:
             kept |= _companions(wal, release_mark(entry))
             shown = own[name] if not private else _plain(work, own[name], scratch)
-            made = {**kept, name: {**shown, "release": release_mark(entry)}}
-            return Tables(made, precise, result, books, None, before, absence=absence, added=added)
+            everything = {**kept, name: {**shown, "release": release_mark(entry)}}
+            return Tables(everything, precise, result, books, None, before, absence=absence, added=added)
         if wal.payload("transform").get("companions"):
             raise Denied(
                 f"Records of {dataset_id} were withdrawn, and the files beside its table may still show them.",
                 expected="a table alone, which the rule can be applied to",
                 remedy="Withdraw whole versions of such a dataset.",
             )
-        shown, released = release(world, entry, own[name], name, result, rules, room(scratch, "own"), work)
-    released = msgspec.structs.replace(released, warnings=(*result.warnings, *released.warnings))
-    withdrawn = _withdrawn(entry, own, {name: shown})
-    return Tables({**kept, name: shown}, precise, released, books, released.books, before, withdrawn, absence, added)
+        made = release(world, entry, own[name], name, result, rules, room(scratch, "own"), work, last=(pinned or {}).get(name))
+    if made.explained is not None:
+        precise[name] = {**precise[name], "explained": made.explained}
+    released = msgspec.structs.replace(made.result, warnings=(*result.warnings, *made.result.warnings))
+    withdrawn = _withdrawn(entry, own, {name: made.table})
+    return Tables({**kept, name: made.table}, precise, released, books, released.books, before, withdrawn, absence, added)
 
 
 def _added(entry: DatasetEntry, before: Mapping[str, Any] | None, result: TransformResult) -> tuple[str, ...]:
@@ -241,13 +246,13 @@ def staged_tables(
         kept = {p: a for p, a in kept.items() if p.endswith(".parquet") or p in result.files}
     rules, mark = suppress_rules(world, entry.dataset_id, suppressed), release_mark(entry)
     with world.data.scratch() as scratch:
-        kept = _as_released_now(work, {p: a for p, a in kept.items() if p not in own}, precise, rules, scratch)
+        kept, _ = _as_released_now(work, {p: a for p, a in kept.items() if p not in own}, precise, rules, scratch)
         if entry.release is None and not rules:
             kept |= _companions(wal, mark)
             return Tables({**kept, **{p: {**a, "release": mark} for p, a in own.items()}}, {}, result, result.books, None, None)
         shown, released = {}, result
         for number, (name, table) in enumerate(own.items()):
-            shown[name], released = release(world, entry, table, name, result, rules, room(scratch, f"own{number}"), work)
+            shown[name], released, _ = release(world, entry, table, name, result, rules, room(scratch, f"own{number}"), work)
     return Tables({**kept, **shown}, {}, released, result.books, released.books, None, _withdrawn(entry, own, shown))
 
 
@@ -312,17 +317,22 @@ def _plain(work: "Update", own: Mapping[str, Any], scratch: Path) -> dict[str, A
     return store_table(work.world, work, work.target.dataset_id, table, seal=True, scratch=scratch, rows=own["rows"], shown=True)
 
 
-def _as_released_now(work: "Update", kept: Stored, precise: Stored, rules: tuple[dict[str, Any], ...], scratch: Path) -> Stored:
-    """The other tables of the base; one that was released by other rules is released again, from its records."""
-    world, entry, found = work.world, work.target.entry, {}
+def _as_released_now(
+    work: "Update", kept: Stored, precise: Stored, rules: tuple[dict[str, Any], ...], scratch: Path
+) -> tuple[Stored, Stored]:
+    """The other tables of the base, and their records; one that was released by other rules is released again, from its records."""
+    world, entry, found, records = work.world, work.target.entry, dict[str, dict[str, Any]](), dict(precise)
     for number, (path, artifact) in enumerate(kept.items()):
-        if artifact.get("release") == release_mark(entry):
+        told = not explains(entry.release) or "explained" in precise.get(path, {})
+        if artifact.get("release") == release_mark(entry) and told:
             found[path] = artifact
             continue
         source = _records(precise, path, entry.dataset_id)
         shape = TransformResult(artifact=path, books=Books(), schema=(), content_id="", profile={})
-        found[path] = release(world, entry, source, path, shape, rules, room(scratch, f"kept{number}"), work)[0]
-    return found
+        found[path], _, explained = release(world, entry, source, path, shape, rules, room(scratch, f"kept{number}"), work)
+        if explained is not None:
+            records[path] = {**source, "explained": explained}
+    return found, records
 
 
 def _records(precise: Stored, path: str, dataset_id: str) -> dict[str, Any]:
@@ -376,18 +386,25 @@ def keep_precise(world: World, dataset_id: str, version_id: str, records: Stored
         world.data.remove(path)  # of an earlier kfm
 
 
-def _kept(world: World, dataset_id: str, base: str | None) -> tuple[Stored, Stored]:
+def _kept(world: World, dataset_id: str, base: str | None, sealed: Stored | None = None) -> tuple[Stored, Stored]:
     """The tables of the base version, and the records they were released from; a table nothing was released from is its own."""
     if base is None:
         return {}, {}
     facts = read_facts(world.data, dataset_id, base)
     kept = {path: {**a, "from": f"processed/{dataset_id}/{base}/{path}"} for path, a in facts["artifacts"].items()}
-    return kept, records_of_version(world, dataset_id, base, kept)
+    return kept, records_of_version(world, dataset_id, base, kept, sealed)
 
 
-def records_of_version(world: World, dataset_id: str, version_id: str, kept: Stored) -> Stored:
-    path = precise_path(dataset_id, version_id)
-    sealed: Stored = canonical.loads(world.kept(path)) if world.data.exists(world.lies(path)) else {}
+def sealed_records(world: World, dataset_id: str, version_id: str | None) -> Stored:
+    """The sealed records a version stands for now: those it was released from, or later ones that changed nothing public."""
+    path = precise_path(dataset_id, str(version_id))
+    found: Stored = canonical.loads(world.kept(path)) if version_id is not None and world.data.exists(world.lies(path)) else {}
+    return found
+
+
+def records_of_version(world: World, dataset_id: str, version_id: str, kept: Stored, sealed: Stored | None = None) -> Stored:
+    """The records behind the tables of a version; `sealed`: those that a run pinned."""
+    sealed = sealed_records(world, dataset_id, version_id) if sealed is None else sealed
     untouched = ids.digest(canonical.dumps([]))
     return {p: a for p, a in kept.items() if a.get("release") == untouched} | sealed
 
@@ -477,13 +494,15 @@ def govern_job(
     digest: str,
     *,
     released: bool = True,
+    before: Path | None = None,
 ) -> TransformJob:
-    """The release of one table."""
+    """The release of one table; `before`: what explained the rows that are public now."""
+    explained = () if before is None else (InputFile(source_id=EXPLAINED, path=str(before.absolute()), digest=""),)
     return TransformJob(
         kind="govern",
         dataset_id=entry.dataset_id,
         format=entry.source.format,
-        inputs=(InputFile(source_id="table", path=str(table.absolute()), digest=digest),),
+        inputs=(InputFile(source_id="table", path=str(table.absolute()), digest=digest), *explained),
         schema=schema,
         business_key=entry.business_key,
         location=entry.location,
@@ -491,6 +510,14 @@ def govern_job(
         suppress=rules,
         artifact=name,
     )
+
+
+class Released(NamedTuple):
+    """One table that was released."""
+
+    table: dict[str, Any]  # where it lies
+    result: TransformResult
+    explained: dict[str, Any] | None  # where it lies, sealed, what explains its rows; None: they are records, which explain themselves
 
 
 def release(
@@ -502,8 +529,13 @@ def release(
     rules: tuple[dict[str, Any], ...],
     scratch: Path,
     work: Any = None,
-) -> tuple[dict[str, Any], TransformResult]:
-    """One table released by the registry's rules and without what was withdrawn; returns where it lies and what it is."""
+    *,
+    last: Mapping[str, Any] | None = None,
+) -> Released:
+    """One table released by the registry's rules and without what was withdrawn.
+
+    `last` is the records the public table of now was released from: the difference to it is judged like a release.
+    """
     if not name.endswith(".parquet"):
         raise Denied(
             f"{name} of {entry.dataset_id} is no table, so no rule can take records out of it.",
@@ -511,9 +543,39 @@ def release(
             remedy="Withdraw the whole dataset or version: `kfm withdraw` without --record and --area.",
         )
     table = open_table(world, entry.dataset_id, stored, room(scratch, "plain"))
-    job = govern_job(entry, table, name, result.schema, rules, stored["digest"])
+    before = explained_before(world, entry, last, room(scratch, "before"))
+    job = govern_job(entry, table, name, result.schema, rules, stored["digest"], before=before)
     released = world.transform(job, room(scratch, "released"), None)
     private = world.is_private(entry.dataset_id)  # what may be shown is not known before it is judged
     table = scratch / "released" / name
     made = store_table(world, work, entry.dataset_id, table, seal=private, scratch=scratch, rows=released.rows, shown=True)
-    return {**made, "release": release_mark(entry)}, released
+    explained, mark = scratch / "released" / EXPLAINED, {"release": release_mark(entry)}
+    kept = store_table(world, work, entry.dataset_id, explained, seal=True, scratch=scratch, rows=0) if explained.exists() else None
+    return Released(made | mark, released, None if kept is None else kept | mark)
+
+
+def explained_before(world: World, entry: DatasetEntry, last: Mapping[str, Any] | None, scratch: Path) -> Path | None:
+    """What explained the public rows of now, as a file; None where none are explained.
+
+    Of a table that was released before this was written down it is what its records explain.
+    """
+    if last is None or not explains(entry.release):
+        return None
+    try:
+        table = open_table(world, entry.dataset_id, last.get("explained", last), scratch)
+    except KfmError as error:
+        if last.get("explained", {}).get("release") not in (None, release_mark(entry)):
+            return None  # of other rules it would explain nothing
+        raise IntegrityError(
+            f"What explains the public rows of {entry.dataset_id} cannot be read: {error.happened}",
+            expected="the sealed numbers that the difference to the official version is judged by",
+            remedy="Restore them, or keys/data, from a backup. If they are gone for good, state another `release` (a larger `min_records`, say):"
+            " what is released by other rules is a first release.",
+        ) from error
+    if "explained" in last:
+        return table
+    try:
+        world.transform(govern_job(entry, table, table.name, (), (), last["digest"]), room(scratch, "released"), None)
+    except CaptureRefused:
+        return None  # it lacks columns that the rules of now name, so it was released by others
+    return scratch / "released" / EXPLAINED

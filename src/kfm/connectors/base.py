@@ -13,6 +13,7 @@ from kfm.model.change import Measured
 from kfm.model.dataset import Column, Location, Release
 
 __all__ = [
+    "EXPLAINED",
     "LINES",
     "DECODED",
     "MEMORY_BYTES",
@@ -40,6 +41,7 @@ __all__ = [
 Count = Annotated[int, msgspec.Meta(ge=0)]
 MEMORY_BYTES = 4 << 30  # of a child
 MOST_COLUMNS = 10_000
+EXPLAINED = "explained"  # the table a release leaves beside its own, for the restricted side alone: what explains its rows
 RECORD_BYTES = 64 << 20  # of one record, where the registry states no `max_record_bytes`
 VALUE = 4  # one value, which is held several times while it is written, may be this part of it
 DECODED = 2  # times as much as its text may be, a record may take in memory
@@ -73,7 +75,7 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Everything a transform may depend on: the same job over the same bytes gives the same artifact, byte for byte."""
 
     # merge: inputs are the tables base and part; collect: a base or none, then many parts in their order; join: two or more tables, `on` columns they share; govern: one table, released
-    # by rule; twin: captured files, changed where nothing public may depend on them; acquire: no inputs, asks for them; measure: base and candidate
+    # by rule, and what explained its public rows before, if anything did; twin: captured files, changed where nothing public may depend on them; acquire: no inputs, asks for them; measure: base and candidate
     # of each table in turn; search: tables with everything in them, then public files.
     kind: Literal[
         "transform", "merge", "collect", "join", "govern", "twin", "acquire", "discover", "catalogue", "recheck", "measure", "search"

@@ -16,12 +16,13 @@ import pyarrow.parquet as pq
 import shapely
 from msgspec import UNSET
 
-from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
+from kfm.connectors.base import EXPLAINED, Books, Refused, TransformJob, TransformResult
 from kfm.connectors.merge import _TYPES, extend
+from kfm.connectors.thresholds import Explained, Shown, in_cells, in_groups
 from kfm.connectors.values import ARROW
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Aggregate, Column, Location, Release
-from kfm.model.labels import release_steps, unshown
+from kfm.model.labels import explains, release_steps, unshown
 
 __all__ = ["Where", "columns_of", "folded", "govern", "in_order", "representative", "touching", "write_table"]
 
@@ -34,10 +35,11 @@ Area = Sequence[float]  # west, south, east, north; west of more than east cross
 
 
 def govern(job: TransformJob, scratch: Path) -> TransformResult:
-    """`inputs` is the precise table. Withdrawn records go first, then the release; without one the rest passes as it is.
+    """`inputs` is the precise table, and what explained its public rows before. Withdrawn records go first, then the release; without
+    one the rest passes as it is.
 
     `books` speaks of records: those a group stands for are written, however few rows the groups take. Nothing else in the result
-    comes from the precise table.
+    comes from the precise table; what explains the rows from now on is left beside the table, for the restricted side.
     """
     with pq.ParquetFile(job.inputs[0].path) as file:
         columns = columns_of(file.schema_arrow, job.schema)
@@ -46,7 +48,7 @@ def govern(job: TransformJob, scratch: Path) -> TransformResult:
         if job.release is None:
             batches = rows.kept(tuple(c.name for c in columns))
         else:
-            columns, batches = _released(job.release, columns, rows)
+            columns, batches = _released(job, job.release, columns, rows, scratch)
         return write_table(job, scratch, columns, batches, books=rows.books, steps=_steps(job))
 
 
@@ -124,6 +126,7 @@ class _Rows:
         self.where = Where.of(list(self._types), [c.name for c in columns if c.type == "geometry"], job.location)
         self.keep: Mask = np.ones(file.metadata.num_rows, np.bool_)
         self._dropped: dict[str, int] = {}
+        self._withdrawn: list[Mask] = []  # by each rule
 
     @property
     def books(self) -> Books:
@@ -143,43 +146,53 @@ class _Rows:
         for batch in self._file.iter_batches(_ROWS, columns=wanted):
             yield slice(at, at := at + batch.num_rows), batch.select(wanted)
 
-    def kept(self, names: tuple[str, ...]) -> "Iterator[pa.RecordBatch]":
-        """The rows still kept, in the order they have."""
+    def kept(self, names: tuple[str, ...], these: Mask | None = None) -> "Iterator[pa.RecordBatch]":
+        """The rows still kept, or those of a mask, in the order they have."""
         for at, batch in self.scan(names):
-            yield batch.filter(pa.array(self.keep[at]))
+            yield batch.filter(pa.array((self.keep if these is None else these)[at]))
 
     def withdraw(self, rules: Sequence[dict[str, Any]]) -> None:
         """Drop what suppression rules name; a rule that cannot be applied stops the release."""
-        records, areas = self._understood(rules)
-        used = {name for rule in records for name in rule} | (self.where.names if areas else set())
-        lost = np.zeros(len(self.keep), np.bool_)
+        understood = self._understood(rules)
+        named = {name for rule in understood if isinstance(rule, dict) for name in rule}
+        used = named | (self.where.names if any(not isinstance(rule, dict) for rule in understood) else set())
+        self._withdrawn = [np.zeros(len(self.keep), np.bool_) for _ in rules]
         for at, batch in self.scan(used) if used else ():
-            cells = {name: _texts(batch.column(name)) for name in {n for rule in records for n in rule}}
-            for rule in records:
-                lost[at] |= np.logical_and.reduce([_equals(cells[name], text) for name, text in rule.items()])
-            for area in areas:
-                lost[at] |= self.where.inside(batch, area)
-        self.drop("withdrawn", lost)
+            cells = {name: _texts(batch.column(name)) for name in named}
+            for rule, lost in zip(understood, self._withdrawn):
+                if isinstance(rule, dict):
+                    lost[at] = np.logical_and.reduce([_equals(cells[name], text) for name, text in rule.items()])
+                else:
+                    lost[at] = self.where.inside(batch, rule)
+        self.drop("withdrawn", self._any(self._withdrawn))
 
-    def _understood(self, rules: Sequence[dict[str, Any]]) -> tuple[list[dict[str, str | None]], list[Area]]:
-        records: list[dict[str, str | None]] = []
-        areas: list[Area] = []
+    def _any(self, masks: Iterable[Mask]) -> Mask:
+        found: Mask = np.logical_or.reduce([np.zeros(len(self.keep), np.bool_), *masks])
+        return found
+
+    def withdrawn_since(self, rules: Sequence[dict[str, Any]], known: Sequence[dict[str, Any]]) -> Mask:
+        """Rows that are withdrawn, and were not by the rules that are known already."""
+        new, old = ([m for rule, m in zip(rules, self._withdrawn) if (rule in known) is there] for there in (False, True))
+        return self._any(new) & ~self._any(old)
+
+    def _understood(self, rules: Sequence[dict[str, Any]]) -> "list[dict[str, str | None] | Area]":
+        found: list[dict[str, str | None] | Area] = []
         for rule in rules:
             match rule:
                 case {"records": dict() as named, **rest} if named and not rest:
                     for name in named:
                         if self._types.get(name, "geometry") == "geometry":
                             _refuse("suppress.column", f"A withdrawal names records by {name!r}, which is no plain column of the table.")
-                    records.append({name: _canonical(value, self._types[name]) for name, value in named.items()})
+                    found.append({name: _canonical(value, self._types[name]) for name, value in named.items()})
                 case {"area": [float() | int(), float() | int(), float() | int(), float() | int()] as area, **rest} if (
                     _is_area(area) and not rest
                 ):
                     if not self.where.known:
                         _refuse("suppress.place", "A withdrawal names an area, but no column of the table says where a record is.")
-                    areas.append(area)
+                    found.append(area)
                 case _:
                     _refuse("suppress.rule", "A withdrawal has a rule that is neither of records nor of an area.")
-        return records, areas
+        return found
 
     def cells(self, resolution: int) -> Any:
         """The H3 cell of every row, 0 where there is no place."""
@@ -330,7 +343,9 @@ def _float(text: str | None) -> float:
 # -- the release
 
 
-def _released(release: Release, columns: tuple[Column, ...], rows: _Rows) -> "tuple[tuple[Column, ...], Iterator[pa.RecordBatch]]":
+def _released(
+    job: TransformJob, release: Release, columns: tuple[Column, ...], rows: _Rows, scratch: Path
+) -> "tuple[tuple[Column, ...], Iterator[pa.RecordBatch]]":
     there = {c.name for c in columns}
     if missing := sorted({*release.withhold} - there):
         _refuse("release.column", f"The release withholds {', '.join(map(repr, missing))}, which the table does not have.")
@@ -343,17 +358,17 @@ def _released(release: Release, columns: tuple[Column, ...], rows: _Rows) -> "tu
     public = [c for c in columns if c.name not in hidden]
     shown = public if release.aggregate is None else _grouped_columns(release.aggregate, public)
     if generalised:
+        if release.aggregate is None:  # what too few records share is left empty
+            shown = [msgspec.structs.replace(c, nullable=True) for c in shown]
         shown = [Column(name=_CELL, type="string", nullable=False), *shown, Column(name=_GEOMETRY, type="geometry", nullable=False)]
     names = [c.name for c in shown]
     if twice := sorted({n for n in names if names.count(n) > 1}):
         _refuse("release.column", f"The release would have two columns named {', '.join(map(repr, twice))}.")
     if not names:
         _refuse("release.column", "The release withholds every column.")
-    table = _public_table(release, public, rows)
-    if release.aggregate is not None:
-        table = _grouped(table, release, rows)
-    elif generalised:
-        table = table.group_by(table.schema.names).aggregate([])  # each row once: how many records a cell has is not told
+    if not explains(release):
+        return tuple(shown), in_order(_public_table(public, rows, rows.keep, None))
+    table = _explained(job, release, public, rows, scratch)
     return tuple(shown), _with_boundaries(table) if generalised else in_order(table)
 
 
@@ -365,25 +380,43 @@ def _grouped_columns(groups: Aggregate, public: list[Column]) -> list[Column]:
     return [*(named[n] for n in groups.by), Column(name=_RECORDS, type="string", nullable=False), *collected]
 
 
-def _public_table(release: Release, public: list[Column], rows: _Rows) -> "pa.Table":
-    """The public columns of the rows that may be shown, after their cell where they are generalised."""
-    cells = _judge_cells(release, rows) if release.h3_resolution is not None else None
-    groups = release.aggregate
-    names = [c.name for c in public if groups is None or c.name in (*groups.by, *groups.collect)]
-    schema = arrow_schema(tuple(c for c in public if c.name in names))
-    batches = [pa.RecordBatch.from_arrays(b.columns, schema=schema) for b in rows.kept(tuple(names))] if names else []
+def _explained(job: TransformJob, release: Release, public: list[Column], rows: _Rows, scratch: Path) -> "pa.Table":
+    """The rows that at least k records explain, now and in their difference to what was public before."""
+    groups, k = release.aggregate, release.min_records
+    cells = _cells(release, rows) if release.h3_resolution is not None else None
+    columns = [c for c in public if groups is None or c.name in (*groups.by, *groups.collect)]
+    keys = [*([_CELL] if cells is not None else ()), *(groups.by if groups is not None else (c.name for c in columns))]
+    before = Explained.read(job.inputs[1].path if len(job.inputs) > 1 else None, release, keys)
+    gone = rows.withdrawn_since(job.suppress, before.rules) & (cells != 0 if cells is not None else True)
+    now, withdrawn = (_public_table(columns, rows, these, cells) for these in (rows.keep, gone))
+    if groups is None:
+        found: Shown = in_cells(now, withdrawn, before, k)
+    else:
+        found = in_groups(now, withdrawn, before, k, keys=keys, collect=groups.collect, records=_RECORDS)
+    lost = np.zeros(len(rows.keep), np.bool_)
+    lost[rows.keep] = ~found.written
+    rows.drop("k_min", lost)
+    Explained(found.explained).write(scratch / EXPLAINED, release, keys, job.suppress)
+    return found.table
+
+
+def _public_table(columns: Sequence[Column], rows: _Rows, these: Mask, cells: Any) -> "pa.Table":
+    """Public columns of some rows, after their cell where they are generalised."""
+    names = tuple(c.name for c in columns)
+    schema = arrow_schema(tuple(columns))
+    batches = [pa.RecordBatch.from_arrays(b.columns, schema=schema) for b in rows.kept(names, these)] if names else []
     arrays = dict(zip(names, pa.Table.from_batches(batches, schema).columns))
     if cells is not None:
-        arrays = {_CELL: pa.array(cells[rows.keep]), **arrays}
-    return pa.table(arrays)
+        arrays = {_CELL: pa.chunked_array([pa.array(cells[these])]), **arrays}
+    return pa.table(arrays or {"": pa.nulls(int(these.sum()))})  # a table without columns would have no rows
 
 
-def _judge_cells(release: Release, rows: _Rows) -> Any:
-    """The cell of every row; rows without one, and cells with too few records, are dropped."""
+def _cells(release: Release, rows: _Rows) -> Any:
+    """The cell of every row; rows without one are dropped."""
     assert release.h3_resolution is not None
     cells = rows.cells(release.h3_resolution)
     rows.drop("no_place", cells == 0)
-    found, counts = np.unique(cells[rows.keep], return_counts=True)
+    found = np.unique(cells[rows.keep])
     if release.min_area_km2 and any(h3.cell_area(c, "km^2") < release.min_area_km2 for c in found.tolist()):
         raise Refused(
             "release.area",
@@ -391,55 +424,7 @@ def _judge_cells(release: Release, rows: _Rows) -> Any:
             expected="every cell to cover at least `release.min_area_km2`",
             remedy="Choose a lower `release.h3_resolution`, or ask the custodian for a smaller area.",
         )
-    rows.drop("k_min", np.isin(cells, found[counts < release.min_records]))
     return cells
-
-
-def _grouped(table: "pa.Table", release: Release, rows: _Rows) -> "pa.Table":
-    """One row per group of at least k records."""
-    k, groups = release.min_records, release.aggregate
-    assert groups is not None
-    keys = [*(n for n in table.schema.names if n == _CELL), *groups.by]
-    ids = np.zeros(len(rows.keep[rows.keep]), np.int64)
-    for name in keys:
-        codes, values = _codes(table.column(name), nulls="encode")
-        ids = np.unique(ids * max(len(values), 1) + codes, return_inverse=True)[1]
-    _, first, counts = np.unique(ids, return_index=True, return_counts=True)
-    shown = np.flatnonzero(counts >= k)
-    lost = np.zeros(len(rows.keep), np.bool_)
-    lost[rows.keep] = counts[ids] < k
-    rows.drop("k_min", lost)
-    arrays = {name: table.column(name).take(pa.array(first[shown])) for name in keys}
-    arrays[_RECORDS] = pa.array([_band(n, k) for n in counts[shown].tolist()], pa.string())
-    for name in groups.collect:
-        listed = _collected(table.column(name), ids, k)
-        arrays[name] = pa.array(["; ".join(sorted(listed[g])) if g in listed else None for g in shown.tolist()], pa.string())
-    return pa.table(arrays)
-
-
-def _codes(column: "pa.ChunkedArray", nulls: str) -> tuple[Any, "pa.Array"]:
-    """A number per row, equal for equal values, and the values; -1 for null when nulls are masked."""
-    column = pc.add(column, 0.0) if pa.types.is_floating(column.type) else column
-    encoded = column.combine_chunks().dictionary_encode(nulls)
-    return encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary
-
-
-def _collected(column: "pa.ChunkedArray", ids: Any, k: int) -> dict[int, list[str]]:
-    """By group, the values that at least k of its records hold."""
-    codes, values = _codes(column, nulls="mask")
-    there = codes >= 0
-    pairs, counts = np.unique(ids[there] * max(len(values), 1) + codes[there], return_counts=True)
-    texts = pc.cast(values, pa.string()).to_pylist()
-    found: dict[int, list[str]] = {}
-    for pair in pairs[counts >= k].tolist():
-        found.setdefault(pair // len(values), []).append(texts[pair % len(values)])
-    return found
-
-
-def _band(count: int, k: int) -> str:
-    """How many records a group has, roughly; with k = 1 the lowest band is wider, or it would be a count."""
-    low, high = (k, 2 * k - 1) if count < 2 * k and k > 1 else (2 * k if k > 1 else k, 5 * k - 1)
-    return f"{low} to {high}" if count <= high else f"{5 * k} or more"
 
 
 # -- boundaries

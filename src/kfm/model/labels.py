@@ -12,6 +12,7 @@ __all__ = [
     "OBLIGATIONS",
     "Labelled",
     "discharged",
+    "explains",
     "is_private",
     "made_columns",
     "obligations",
@@ -63,6 +64,11 @@ def discharged(entry: DatasetEntry) -> tuple[str, ...]:
         return ()
     parts = (("aggregate", release.aggregate is not None), ("generalise", release.h3_resolution is not None))
     return tuple(name for name, there in parts if there)
+
+
+def explains(release: Release | None) -> bool:
+    """Whether rows of a release stand for k records or more; one that only withholds columns shows the records themselves."""
+    return release is not None and (release.h3_resolution is not None or release.aggregate is not None)
 
 
 def release_steps(release: Release | None) -> tuple[dict[str, Any], ...]:

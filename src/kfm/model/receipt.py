@@ -132,6 +132,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dry_run: bool = False
     backfill: str = ""
     parts: str = ""  # of an assembling run: the digest of the list of parts it pinned
+    records: dict[str, Any] = {}  # of a private dataset: the sealed records that the official version stood for when it was pinned
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
