@@ -394,7 +394,7 @@ def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list
     facts["rows_written"] = max(0, wal.run.rows_written - tables.withdrawn)
     now = rfc3339(world.clock.now())
     if tables.precise and not reasons:
-        _keep_records(world, wal.run, candidate, asked=bool(waits))
+        _keep_records(world, wal, candidate, asked=bool(waits))
 
     def close(tx: Any, page: Page) -> tuple[LedgerRow, str]:
         head = channel.head(tx)
@@ -444,22 +444,24 @@ def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list
     return _told(work, row, verdicts, tables, candidate["proposal"], waits)
 
 
-def _keep_records(world: World, run: LedgerRow, candidate: Mapping[str, Any], *, asked: bool) -> None:
+def _keep_records(world: World, wal: Wal, candidate: Mapping[str, Any], *, asked: bool) -> None:
     """Private records that change nothing public are what the official version stands for from now on.
 
     Else what a window added would be lost to the next one, and would never be enough to explain a row. This comes before the commit that
     ends the run, under the lease of the dataset: an attempt that dies in between is repeated from the records its PLAN pinned.
     """
+    run = wal.run
 
-    def same(tx: Any) -> Generation | None:
+    def nothing_new(tx: Any) -> str | None:
+        tx.leases.check(*wal.tokens)
         head: Generation = world.channel(run.dataset_id).head(tx)
         again = _nothing_new(tx, world, head, run, candidate, asked=asked) if head.generation == candidate["base_generation"] else None
-        same_version = candidate["version_id"] == head.version_id
-        return head if again is not None and (again[1] or same_version) and not run.forced and "older" not in candidate else None
+        official = again is not None and (again[1] or candidate["version_id"] == head.version_id)
+        return head.version_id if official and not run.forced and "older" not in candidate else None
 
-    head = world.store.transaction(same)
-    if head is not None:
-        keep_precise(world, run.dataset_id, str(head.version_id), candidate["precise"])
+    version: str | None = world.store.transaction(nothing_new)
+    if version is not None and sealed_records(world, run.dataset_id, version) == candidate.get("records", {}):  # nobody else was here since
+        keep_precise(world, run.dataset_id, version, candidate["precise"])
 
 
 def _nothing_new(
