@@ -33,11 +33,11 @@ def _range(counts: tuple[int, ...], place: int) -> tuple[int, int]:
     return (0, counts[place]) if place < len(counts) else (0, 0)
 
 
-def register(ws: Path, up: Upstream, more: str = "", time: str = "") -> None:
+def register(ws: Path, up: Upstream, shown: str, more: str = "", time: str = "") -> None:
     (ws / "data" / "registry" / "pits.yml").write_text(
         "dataset_id: pits\ntitle: Pits\nlicence: CC0-1.0\nsensitivity: sensitive-location\npolicy_label: sensitive-location\n"
         f"source: {{url: '{up.url}/pits.csv', format: csv{time}}}\nbusiness_key: [site]\ncadence: daily\nchange: {{rows: null, cells: null, deletions: null}}\n"
-        f"release: {{h3_resolution: 5, min_records: 3, withhold: [site, seen]{more}}}\n"
+        f"release: {{h3_resolution: 5, min_records: 3, show: [{shown}], withhold: [site]{more}}}\n"
     )
 
 
@@ -48,7 +48,7 @@ def public(kfm: Kfm, ws: Path) -> list[dict[str, Any]]:
 
 
 def test_one_record_more_or_less_does_not_show(kfm: Kfm, ws: Path, up: Upstream) -> None:
-    register(ws, up)
+    register(ws, up, "code")
     up.files["/pits.csv"] = rows(9, 7, 5, 4, 0)
     assert kfm("run", "pits").code == 0
     first, zones = public(kfm, ws), [ws / "data" / "processed", ws / "data" / "catalog"]
@@ -70,7 +70,7 @@ def test_one_record_more_or_less_does_not_show(kfm: Kfm, ws: Path, up: Upstream)
 
 
 def test_what_windows_add_one_by_one_is_enough_in_the_end(kfm: Kfm, ws: Path, up: Upstream) -> None:
-    register(ws, up, ", aggregate: {}", time=", time_column: seen")
+    register(ws, up, "", ", aggregate: {}", time=", time_column: seen")
     up.files["/pits.csv"] = rows(4, day="2024-01-01T00:00:00Z")
     assert kfm("run", "pits").code == 0
     shown = []

@@ -186,7 +186,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     withhold: tuple[str, ...] = ()  # columns that are private: their values are looked for in what is shown
     h3_resolution: Annotated[int, msgspec.Meta(ge=0, le=15)] | None = None  # discharges `generalise`
     aggregate: Aggregate | None = None  # discharges `aggregate`
-    min_records: Annotated[int, msgspec.Meta(ge=1)] = 5  # k: a cell or group with fewer is not shown
+    min_records: Annotated[int, msgspec.Meta(ge=1)] = 5  # k: a row that fewer records explain is not shown, nor its change
     min_area_km2: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # a cell smaller than this is refused
 
 
