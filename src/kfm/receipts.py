@@ -99,7 +99,7 @@ def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[
         "tool_versions": _tool_versions(world),
         **({"backfill": row.backfill} if row.backfill else {}),
         **({"parts": row.part} if is_assembly(row) else {}),
-        **({"records": pinned} if (pinned := _payload(records, "pin").get("records")) else {}),
+        **({"records": pinned} if (pinned := _payload(world, row, records, "pin").get("records")) else {}),
         **({"request_reason": plan["request_reason"]} if plan.get("request_reason") else {}),
         **world.facts(),
         **world.marks,
