@@ -69,6 +69,7 @@ def test_one_record_more_or_less_does_not_show(kfm: Kfm, ws: Path, up: Upstream)
     assert len(receipts) == 2 and [kfm("rebuild", str(p)).code for p in receipts] == [0, 0], "the difference is made again as it was judged"
 
 
+@pytest.mark.drill  # four runs with all their twins
 def test_what_windows_add_one_by_one_is_enough_in_the_end(kfm: Kfm, ws: Path, up: Upstream) -> None:
     register(ws, up, "", ", aggregate: {}", time=", time_column: seen")
     up.files["/pits.csv"] = rows(4, day="2024-01-01T00:00:00Z")
