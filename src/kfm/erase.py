@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from kfm.acts import Act, after, drop, erasing, intend, meant
+from kfm.channel import pinned_parts
 from kfm.clock import rfc3339
 from kfm.errors import KfmError
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.paths import PLACES, place_of
+from kfm.model.staged import is_assembly
 from kfm.operate import void
 from kfm.projection import project
 from kfm.raw import render_raw
@@ -211,8 +213,10 @@ def _forget(tx: Any, world: World, dataset_id: str, tokens: list[Token]) -> None
     """The ledger keeps that runs were made, not what they saw; runs and proposals that have not ended do so here, and are asked for again."""
     tx.leases.check(*tokens)
     now = rfc3339(world.clock.now())
+    rows: list[LedgerRow] = tx.runs.recent(dataset_id, 1_000_000)
     made = {g.run_id for g in tx.index.generations(dataset_id) if g.run_id}
-    for row in tx.runs.recent(dataset_id, 1_000_000):
+    made |= {p.run_id for row in rows if row.run_id in made and is_assembly(row) for p in pinned_parts(world.data, row) or ()}
+    for row in rows:
         sources = [{**s, "digest": "", "etag": "", "size": 0} for s in msgspec.json.decode(row.source_metadata)]
         changes: dict[str, Any] = {"source_metadata": msgspec.json.encode(sources).decode(), "archived": 1, "key": "", "input_hash": ""}
         changes |= {"content_id": None, "part": None, "rows_read": 0, "rows_written": 0}

@@ -229,6 +229,8 @@ def _tidy(world: World, dataset_id: str) -> None:
 
         tick(world, dataset_id)
     pack_noops(world, dataset_id)
+    if world.store.read(lambda tx: tx.leases.sweep(False)):  # locks of dead processes
+        world.store.transaction(lambda tx: tx.leases.sweep(True), durable=False)
 
 
 def _unfinished_business(world: World, dataset_id: str) -> bool:
@@ -240,11 +242,17 @@ def _unfinished_business(world: World, dataset_id: str) -> bool:
         number = head.generation if head is not None else 0
         stale = number > 0 and projected_generation(world.data, dataset_id) != number
         waiting = any(row.dataset_id == dataset_id for row in tx.index.outbox())
-        more = world.data.exists(channel.path(number + 1)) or bool(meant(world.data, dataset_id))
+        more = world.data.exists(channel.path(number + 1)) or bool(meant(world.data, dataset_id)) or _swept_half(world, dataset_id)
         return stale or waiting or more or bool(tx.runs.unarchived(dataset_id))
 
     found: bool = world.store.read(look)
     return found
+
+
+def _swept_half(world: World, dataset_id: str) -> bool:
+    """Whether a sweep was killed: what is shown may still name what it removed."""
+    plans = set(world.data.names(f"work/{dataset_id}/gc"))
+    return any(path.endswith(".json") and f"{path.removesuffix('.json')}.done" not in plans for path in plans)
 
 
 def _assemble_again(world: World, target: Target, row: LedgerRow, wait_s: float) -> Outcome:

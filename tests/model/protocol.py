@@ -370,7 +370,8 @@ class Model:
         for i, r in enumerate(s.runs) if "erase_open" not in self.on else ():
             if r.state not in (*OPEN, "STAGED"):
                 continue
-            own = r.intent is not None and r.intent < len(s.chan) and s.chan[r.intent].run == i
+            made = {g.run for g in s.chan if g.run is not None and g.run >= 0}
+            own = i in made or any(i in s.runs[k].pins for k in made)  # the parts of what became official with it
             s = self.run_is(s, i, state="COMMITTED" if own else "SUPERSEDED", promo=0)
             s = s if own or r.p is None else self.put(s, r.p)
         plans = s.plans - self.unfinished(s) | {-k for k in self.unfinished(s)}
