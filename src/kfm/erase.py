@@ -25,7 +25,6 @@ from kfm.retention import alone
 from kfm.store.base import Token
 from kfm.world import World
 from kfm.zones.base import Zone
-from kfm.zones.local import LocalZone
 
 __all__ = ["Erasure", "Mark", "backups_of", "destroy_left", "erase_again", "finish_erasure", "left_behind", "plan_again"]
 
@@ -93,8 +92,8 @@ def _mark_backups(world: World, act: Act) -> dict[str, str]:
     generations = {f"{n:08}.json": world.data.read(world.channel(made.dataset_id).path(n)).decode() for n in range(1, made.generation + 1)}
     for folder in dict.fromkeys(Path(msgspec.json.decode(line)["folder"]) for line in lines):
         found[str(folder)] = "gone or not reached"
-        if (folder / "BACKUP.json").is_file():
-            zone = LocalZone(folder)
+        if world.elsewhere is not None and (folder / "BACKUP.json").is_file():
+            zone = world.elsewhere(folder)
             try:
                 zone.create(f"ERASED-{made.dataset_id}-{made.generation:08}.json", pretty(Mark(act=act, channel=generations)))
                 found[str(folder)] = "marked"

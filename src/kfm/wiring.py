@@ -297,6 +297,7 @@ def _open_world(
     world = World(
         clock=clock,
         store=store,
+        elsewhere=LocalZone,
         data=data,
         root=root,
         keys=KeyFolder(workspace.keys),

@@ -211,6 +211,7 @@ class World:
     follows: bool = False  # a new version puts the jobs that follow from it
     clock_ok: bool = False  # a person said that the clock is right, though it is behind what is official
     propose_only: bool = False  # what needs nobody's approval waits all the same
+    elsewhere: Callable[[Path], Any] | None = None  # a zone in a folder outside the workspace: a backup
     acquire: Acquire = _no_acquire
     warm: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # around many transforms: the child starts faster
     opened: contextlib.ExitStack = field(

@@ -13,7 +13,7 @@ LAYERS = {
     "run": {
         "update", "acquire", "operate", "projection", "capture", "ending", "claim", "closing", "assemble", "promote", "quarantine", "attest", "receipts", "boundary", "proposal", "channel", "wal", "world", "raw",
         "runlog", "runfiles", "verify", "reindex", "doctor", "status", "ref", "heartbeat", "trust", "bundle", "commitments", "labels", "leak", "judge",
-        "canary", "records", "rebuild", "erase", "release", "derive", "grants", "permits", "judgement", "evidence", "retention", "staged", "moments", "acts", "approvals",
+        "canary", "records", "rebuild", "erase", "release", "derive", "grants", "permits", "judgement", "evidence", "retention", "staged", "moments", "acts", "named", "approvals",
         "roots", "proofs", "sealing",
     },
     "control": {"inline", "attention", "search", "discover", "schedule", "backfill", "pools", "webhook", "worker", "jobs", "runners"},
