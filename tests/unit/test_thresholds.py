@@ -147,6 +147,14 @@ def test_a_withdrawal_is_never_held_back_and_takes_nothing_else_along(tmp_path: 
     assert channel.publish(more) == [], "two are left"
 
 
+def test_a_value_that_went_with_its_row_comes_back_by_itself(tmp_path: Path) -> None:
+    channel = Channel(tmp_path, aggregate=Aggregate(by=("kind",), collect=("year",)))
+    assert [r["year"] for r in channel.publish(records(5))] == ["1900"]
+    assert channel.publish(records(2)) == []
+    assert [r["year"] for r in channel.publish([*records(4), record(9, year=1950)])] == [None], "two more of that year"
+    assert [r["year"] for r in channel.publish([*records(5), record(9, year=1950)])] == ["1900"]
+
+
 def test_other_rules_are_a_first_release(tmp_path: Path) -> None:
     channel = Channel(tmp_path)
     channel.publish(records(5))
@@ -259,3 +267,26 @@ def changed(sites: list[Record], chance: random.Random, number: int) -> list[Rec
         record(100 * number + n, place=chance.randrange(2), kind=chance.choice(("kiln", "well")), year=chance.choice((1900, 1900, 1950)))
         for n in range(new)
     ]
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_one_record_more_or_less_shows_only_where_k_or_the_edge_of_a_band_is_crossed(tmp_path: Path, rules: str) -> None:
+    chance, k = random.Random(rules), 3
+    sites = changed(changed([], chance, 1), random.Random(2), 2) + records(14, 900)
+    own = facts(rules, Channel(folder_in(tmp_path), **RULES[rules]).publish(sites))
+    begun = Channel(folder_in(tmp_path), **RULES[rules])
+    begun.publish(sites)
+    last = begun.data
+    edges = (k, 2 * k, 5 * k) if rules in ("groups", "lists", "one") else (k,)
+    for number in range(4):
+        one = chance.choice(sites)
+        more = [*sites, {**one, "id": f"new-{number}"}] if number % 2 else [s for s in sites if s is not one]
+        twin = facts(rules, Channel(folder_in(tmp_path), **RULES[rules]).publish(more))
+        before, after = behind(rules, sites, own), behind(rules, more, twin)
+        for key in {key for key in {*own, *twin} if own.get(key) != twin.get(key)}:
+            counts = sorted((len(before.get(key, ())), len(after.get(key, ()))))
+            assert any(counts[0] < edge <= counts[1] for edge in edges), key
+        same = Channel(folder_in(tmp_path), **RULES[rules])
+        same.before = begun.before
+        same.publish(more)
+        assert same.data == last, "after it was public, one record changes nothing at all"
