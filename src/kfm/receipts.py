@@ -14,6 +14,7 @@ from kfm.connectors.base import UNCONFINED
 from kfm.errors import Denied
 from kfm.masking import masked
 from kfm.model import ids
+from kfm.model.labels import NEW_COLUMNS
 from kfm.model.receipt import Receipt, RunManifest, RunRecord, ValidationReport
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
@@ -347,6 +348,7 @@ def run_files(world: World, row: LedgerRow, records: Sequence[WalRecord], judged
     report, manifest = _report(world, row, records, judged), _manifest(row, judged, world.marks)
     if world.is_private(row.dataset_id):
         report, manifest = report_without_values(report), manifest_without_values(manifest)
+        report["warnings"] = [NEW_COLUMNS] if judged.get("added") else []  # a name may be a value too: which they are, the journal knows
     files = {
         "run_record.json": msgspec.convert(_record(world, row, records), RunRecord),
         "validation_report.json": msgspec.convert(report, ValidationReport),

@@ -16,7 +16,7 @@ from kfm.model import ids
 from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry, change_limits
 from kfm.model.kinds import KINDS
-from kfm.model.labels import explains, made_columns, obligations, release_steps, unshown
+from kfm.model.labels import NEW_COLUMNS, explains, made_columns, obligations, release_steps, unshown
 from kfm.model.ledger import Generation, is_older, stamps_of
 from kfm.quarantine import check_added
 from kfm.records import read_facts
@@ -306,7 +306,7 @@ def check_shown(world: World, entry: DatasetEntry) -> None:
 def new_columns(added: Sequence[str]) -> tuple[str, ...]:
     """A warning that upstream has columns it did not have and nobody is shown; of many the first are named."""
     named = ", ".join(added[:5]) + (f" and {len(added) - 5} more" if len(added) > 5 else "")
-    return (f"new columns are withheld until `release.show` names them: {plain(named)}",) if added else ()
+    return (f"{NEW_COLUMNS}: {plain(named)}",) if added else ()
 
 
 def _plain(work: "Update", own: Mapping[str, Any], scratch: Path) -> dict[str, Any]:

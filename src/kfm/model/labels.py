@@ -10,6 +10,7 @@ from kfm.model.dataset import DatasetEntry, Release
 __all__ = [
     "CARE_LABELS",
     "OBLIGATIONS",
+    "NEW_COLUMNS",
     "Labelled",
     "discharged",
     "explains",
@@ -27,6 +28,7 @@ OBLIGATIONS: dict[str, tuple[str, ...]] = {  # sensitivity classes, and the poli
     "sensitive-location": ("generalise",),
     "restricted": ("aggregate", "generalise", "grant"),
 }
+NEW_COLUMNS = "new columns are withheld until `release.show` names them"  # what a run says of columns that upstream did not have before
 CARE_LABELS: dict[str, tuple[str, ...]] = {  # the community's statement; compared without case
     "open": (),
     "attribution": (),
