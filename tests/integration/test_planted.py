@@ -215,7 +215,7 @@ def test_what_a_killed_run_left_in_plain_is_private_and_gone_after_the_next(site
     scratch = list((ws / "data" / ".tmp").iterdir())
     assert scratch and {path.stat().st_mode & 0o777 for path in scratch} == {0o700}
     left = spelt(ws, tmp_path / "tmp", markers=spellings(raw))
-    assert all(f"{ws}/data/.tmp/" in line for line in left) and bool(left) == (step == STEPS[0])
+    assert all(f"{ws}/data/.tmp/" in line for line in left) and (left or step != STEPS[0])
     assert site.kfm("run", "killed").code == 0
     assert spelt(ws, tmp_path / "tmp", markers=spellings(raw)) == []
 
@@ -239,10 +239,9 @@ def test_without_the_data_key_what_is_sealed_is_named_and_nothing_else_fails(sit
 @pytest.mark.drill
 def test_a_backfill_of_private_windows_leaves_nothing_in_plain_text(site: Site, ws: Path, tmp_path: Path) -> None:
     raw = site.serve("filled", body())
-    site.register("filled")
+    site.register("filled", f"{RELEASE}\nmerge: upsert")
     window = ("--since", "2001-02-01", "--until", "2001-02-04", "--assemble-every", "1", "--inline")
-    said = site.kfm("backfill", "start", "filled", *window)
-    assert said.code in (0, 3), said
+    assert site.kfm("backfill", "start", "filled", *window).out.startswith("Started"), "a window of one record may be refused"
     assert site.kfm("run", "filled").code == 0
     assert spelt(ws, tmp_path / "tmp", markers=spellings(raw)) == []
 
