@@ -106,7 +106,8 @@ def _catalog(world: World, dataset_id: str, rows: Sequence[Generation], found: "
             found.wrong(path, "it is not what its generation and the registry entry render; `kfm doctor --fix` renders it again")
         elif not world.data.exists(path) and shown == last.generation:  # DCAT comes last: with it, all the others were there
             found.wrong(path, f"generation {shown} is shown, and it is missing; `kfm doctor --fix` renders it again", 3)
-    for row in (r for r in rows if r.kind == "withdraw"):
+    # Several withdrawals may leave one version, of whose lineage the last was written down.
+    for row in {r.version_id: r for r in rows if r.kind == "withdraw"}.values():
         path, source = prov_path(dataset_id, f"withdrawal_{row.generation}"), f"work/{dataset_id}/derived/{row.version_id}.json"
         if world.data.exists(path) and _digest(world, source, found) not in (None, "", ids.digest(world.data.read(path))):
             found.wrong(path, "it is not the lineage that the withdrawal left")
