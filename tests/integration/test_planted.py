@@ -181,7 +181,7 @@ def test_no_ending_leaves_a_withheld_value_in_plain_text(site: Site, ws: Path, t
     told = kfm("explain", "run", "denied").out
     assert "10 read" not in told and hashlib.sha256(raw).hexdigest() not in told
     assert str(LAST["name"]) in kfm("explain", "run", "failed").out, "the operator may ask, where the key is"
-    erase = ("--erase", "--reason", "ordered", "--authority", "District Court")
+    erase = ("--yes", "--erase", "--reason", "ordered", "--authority", "District Court")
     assert kfm("withdraw", "official", "--record", f"site_no={LAST['site_no']}", *erase).code == 0
     assert spelt(ws, tmp_path / "tmp", markers=markers) == []
     assert (kfm("verify").code, kfm("reindex").code, kfm("resume").code) == (0, 0, 0)
@@ -199,7 +199,7 @@ def test_a_denied_leak_a_change_and_a_withdrawn_record_leave_nothing_in_plain_te
     assert (kfm("run", "official").code, kfm("run", "official").code, kfm("run", "leaking").code) == (0, 0, 3)
     again = site.serve("official", body(note="another day"))
     assert kfm("run", "official").code == 0
-    assert kfm("withdraw", "official", "--record", f"site_no={FIRST['site_no']}", "--reason", "asked for").code == 0
+    assert kfm("withdraw", "official", "--record", f"site_no={FIRST['site_no']}", "--yes", "--reason", "asked for").code == 0
     assert spelt(ws, tmp_path / "tmp", markers=spellings(raw, again)) == []
     assert (kfm("verify").code, kfm("run", "official").code) == (0, 0)
 
