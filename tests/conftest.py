@@ -14,14 +14,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from kfm.cli import main
 from kfm.cli.init import make_workspace
+from kfm.connectors.process import kept_cold, kept_warm
 from kfm.sample_upstream import SampleUpstream
 from tests.brought import NotHad, go_tool, machines
 
 SHARED = Path(__file__).parents[2] / "shared"
+COLLECTED = pytest.StashKey[set[str]]()  # every test that was found, also one that is not selected, without its parameters
 
+settings.register_profile("kfm", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine proves nothing
+settings.load_profile("kfm")
 
 _EVERY_RUN = {  # file -> test -> how many of its cases run every time; the drill runs all of them
     "test_malformed.py": {"": 2},
@@ -37,10 +42,7 @@ _EVERY_RUN = {  # file -> test -> how many of its cases run every time; the dril
     "test_scheduler.py": {"test_two_days_over_a_clock_change_visit_every_window_and_double_none": 1},
     "test_raster.py": {"test_memory_does_not_grow_with_the_image": 0},
     "test_queue_kill.py": {"test_no_job_is_lost_and_no_effect_doubled": 3},
-    "test_contract_suite.py": {
-        "test_every_rule_can_be_broken": 3,
-        "test_a_fixture_of_a_dataset_that_is_not_public_shows_no_exact_place": 2,
-    },
+    "test_contract_suite.py": {"test_every_rule_can_be_broken": 8},
     "test_connector_new.py": {"test_options_may_stand_before_the_names": 1},
     "test_protocol_model.py": {"test_every_invariant_holds_in_every_reachable_state": 3},
     "test_engine_model.py": {
@@ -52,8 +54,9 @@ _EVERY_RUN = {  # file -> test -> how many of its cases run every time; the dril
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Some cases of each slow family in every run, all of them in the drill."""
+    config.stash[COLLECTED] = {item.nodeid.split("[")[0] for item in items}
     seen: Counter[tuple[str, str]] = Counter()
     for item in items:
         name = getattr(item, "originalname", item.name)
@@ -62,6 +65,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         seen[item.path.name, name] += 1
         if most is not None and seen[item.path.name, name] > most:
             item.add_marker(pytest.mark.drill)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_children() -> Iterator[None]:
+    """Children that run no connector code are forked, as a backfill's are: the same bytes in the same cage, without loading everything anew.
+
+    That both kinds of child are alike is shown in test_staged.py; tests of how a child is started use `started_children`.
+    """
+    with kept_warm():
+        yield
+
+
+@pytest.fixture(scope="module")
+def started_children() -> Iterator[None]:
+    with kept_cold():
+        yield
 
 
 @dataclass

@@ -28,7 +28,10 @@ RASTER = bytes.fromhex(  # one pixel
 )
 HOSTILE = Path(hostile_connector.__file__)
 can_hold = sys.platform == "linux" and ctypes.CDLL(None).syscall(444, None, 0, 1) >= 1
-pytestmark = pytest.mark.skipif(not can_hold, reason="not run: this system has no Landlock")
+pytestmark = [
+    pytest.mark.skipif(not can_hold, reason="not run: this system has no Landlock"),
+    pytest.mark.usefixtures("started_children"),
+]
 
 
 class Place(NamedTuple):

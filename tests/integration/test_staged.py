@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,7 +19,7 @@ from kfm import canonical
 from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.connectors.base import ConnectorFailed, InputFile, TransformJob
-from kfm.connectors.process import kept_warm, run_inline, run_transform
+from kfm.connectors.process import kept_cold, kept_warm, run_inline, run_transform
 from kfm.errors import UsageError
 from kfm.inline import drive, run_target
 from kfm.model import ids
@@ -514,7 +514,7 @@ def test_forked_children_write_the_bytes_of_started_ones(tmp_path: Path, up: Obs
     made = []
     for name in ("started", "forked"):
         folder = workspace_at(tmp_path / name, up)
-        with open_world(open_workspace(folder)) as world, world.warm() if name == "forked" else nullcontext():
+        with open_world(open_workspace(folder)) as world, world.warm() if name == "forked" else kept_cold():
             for target in targets(folder, windows=DAYS[:2], staged="bf"):
                 assert stage(world, target).state == "STAGED"
             made.append(version(folder, assembled(world, target)))

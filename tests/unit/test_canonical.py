@@ -10,7 +10,7 @@ import msgspec
 import orjson
 import pytest
 import rfc8785
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfm import canonical
@@ -41,7 +41,7 @@ def nested(levels: int, wrap: Any = lambda inner: [inner]) -> Any:
     return value
 
 
-QUICK = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=400)
 
 
 @QUICK
@@ -50,7 +50,7 @@ def test_bytes_equal_those_of_the_reference_library(value: Any) -> None:
     assert canonical.dumps(value) == rfc8785.dumps(value)
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=2000)
 @given(FLOATS)
 def test_every_finite_float_is_written_as_ecmascript_writes_it(number: float) -> None:
     assert canonical.dumps(number) == rfc8785.dumps(number)

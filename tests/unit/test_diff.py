@@ -93,7 +93,7 @@ def oracle(a: list[dict[str, Any]], b: list[dict[str, Any]], key: tuple[str, ...
     }
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     a=st.lists(row, max_size=12),
     b=st.lists(row, max_size=12),

@@ -129,7 +129,7 @@ def test_the_steps_are_settings_without_counts(tmp_path: Path) -> None:
     assert governed(tmp_path, SITES).result.steps == ()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(), groups=st.booleans(), zero=st.sampled_from((0.0, 1.5)))
 def test_the_order_of_the_rows_leaves_no_trace(tmp_path_factory: pytest.TempPathFactory, seed: int, groups: bool, zero: float) -> None:
     schema = SCHEMA.append(pa.field("depth", pa.float64())).append(pa.field("seen", STAMP)).append(pa.field("open", pa.bool_()))

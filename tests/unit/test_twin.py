@@ -117,7 +117,7 @@ def both_sides(root: Path, files: dict[str, str], format: str, *, seed: int, **o
     return released(source, root / "one", format, **options), released(root / "twin", root / "two", format, **options)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sites=many_sites(), rules=st.sampled_from(RELEASES), seed=st.sampled_from(SEEDS))
 def test_the_public_bytes_of_csv_do_not_depend_on_what_is_hidden(sites: list[Site], rules: Any, seed: int) -> None:
     release = Release(show=("kind",), **rules)
@@ -128,7 +128,7 @@ def test_the_public_bytes_of_csv_do_not_depend_on_what_is_hidden(sites: list[Sit
     assert b"KS-0" not in original
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sites=many_sites(), rules=st.sampled_from(RELEASES), seed=st.sampled_from(SEEDS))
 def test_the_public_bytes_of_geojson_do_not_depend_on_what_is_hidden(sites: list[Site], rules: Any, seed: int) -> None:
     release = Release(show=("kind",), **rules)

@@ -35,7 +35,7 @@ from kfm.errors import Denied, MissingExtra
 from kfm.model.dataset import DatasetEntry
 from kfm.model.labels import is_private
 
-__all__ = ["MEMORY_BYTES", "held_here", "kept_warm", "printed", "run_inline", "run_transform"]
+__all__ = ["MEMORY_BYTES", "held_here", "kept_cold", "kept_warm", "printed", "run_inline", "run_transform"]
 
 _LIBRARIES = {
     "raster": ("rasterio", "raster"),
@@ -169,12 +169,26 @@ def run_inline(job: TransformJob, scratch: Path, *, fetch: Fetch | None = None, 
 @contextlib.contextmanager
 def kept_warm() -> Iterator[None]:
     """Meanwhile children that run no connector code are forked from one that has loaded what they need; each still runs one job."""
+    outer = _NURSERIES.get(os.getpid())
     nursery = _NURSERIES[os.getpid()] = _Nursery()
     try:
         yield
     finally:
         _NURSERIES.pop(os.getpid(), None)
+        if outer is not None:
+            _NURSERIES[os.getpid()] = outer
         nursery.close()
+
+
+@contextlib.contextmanager
+def kept_cold() -> Iterator[None]:
+    """Meanwhile every child is started anew, also where others are forked."""
+    outer = _NURSERIES.pop(os.getpid(), None)
+    try:
+        yield
+    finally:
+        if outer is not None:
+            _NURSERIES[os.getpid()] = outer
 
 
 class _Nursery:

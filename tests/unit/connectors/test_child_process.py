@@ -13,6 +13,8 @@ from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, Tran
 from kfm.connectors.process import run_inline, run_transform
 from kfm.errors import MissingExtra
 
+pytestmark = pytest.mark.usefixtures("started_children")
+
 CSV = "k,v\n" + "".join(f"{i},{i % 5}\n" for i in range(500))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kfm.connectors import writer
 from kfm.connectors.base import Books
 
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def points(n, seed=1):

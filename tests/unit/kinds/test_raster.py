@@ -133,6 +133,7 @@ def test_a_geotiff_becomes_a_cog_on_its_own_grid_with_the_same_pixels(tmp_path: 
     assert shapely.from_wkb(row["geometry"]).bounds == pytest.approx(bounds, abs=1e-6)
 
 
+@pytest.mark.usefixtures("started_children")
 def test_the_same_bytes_are_made_every_time_in_any_process(tmp_path: Path, scratch: Path) -> None:
     rng = np.random.default_rng(7)
     source = tif(tmp_path / "a.tif", rng.random((2, 900, 1300)).astype("float32").round(3))
