@@ -112,6 +112,13 @@ def sample() -> Iterator[SampleUpstream]:
         yield server
 
 
+def for_recordings(workspace: Path, replay: str = "true") -> None:
+    """Let recordings answer in this workspace, which invented data then may not."""
+    config = workspace / "kfm.yml"
+    kept = [line for line in config.read_text().splitlines() if not line.startswith(("sample:", "replay:"))]
+    config.write_text("\n".join([*kept, f"replay: {replay}", ""]))
+
+
 @pytest.fixture
 def ws(tmp_path: Path) -> Path:
     """A workspace with the sample datasets registered."""

@@ -19,6 +19,7 @@ from kfm.judge import attested, catalog_reasons, described_candidate, evidence_o
 from kfm.model import ids
 from kfm.model.change import change_told
 from kfm.model.ledger import Generation, LedgerRow, Token, is_older, stamps_of
+from kfm.model.origin import origins_of
 from kfm.model.staged import is_assembly
 from kfm.model.version import is_record
 from kfm.permits import shown_despite
@@ -26,7 +27,7 @@ from kfm.policy.base import Decision
 from kfm.proposal import acceptable, load, needed, proposal_path, registry_digest, terms_before
 from kfm.quarantine import check_base
 from kfm.receipts import run_files
-from kfm.records import prov_record, version_records
+from kfm.records import prov_record, read_facts, version_records
 from kfm.release import (
     Tables,
     digest_of,
@@ -162,6 +163,8 @@ def _pin(work: "Update", wal: Wal) -> Generation:
 
 def _candidate(work: "Update", wal: Wal, tables: Tables, pin: Mapping[str, Any]) -> dict[str, Any]:
     target, release = work.target, work.target.entry.release
+    before = _origin_of_base(work, pin["base_version"]) if target.entry.merge != "replace" else []
+    origin = origins_of(msgspec.json.decode(wal.run.source_metadata), before)
     return {
         "run_id": wal.run.run_id,
         "dataset_id": target.dataset_id,
@@ -178,7 +181,15 @@ def _candidate(work: "Update", wal: Wal, tables: Tables, pin: Mapping[str, Any])
         "released": msgspec.to_builtins(tables.released) if tables.released is not None else None,
         "h3_resolution": release.h3_resolution if release is not None else None,
         **_facts_of(target, tables.result, tables.artifacts),
+        **({"origin": origin} if origin else {}),
     }
+
+
+def _origin_of_base(work: "Update", version_id: str | None) -> list[str]:
+    """How the rows were obtained that a version goes on with."""
+    if version_id is None or not work.world.data.exists(f"processed/{work.target.dataset_id}/{version_id}/version.json"):
+        return []
+    return list(read_facts(work.world.data, work.target.dataset_id, version_id).get("origin", ()))
 
 
 def _write_candidate(work: "Update", row: LedgerRow, candidate: dict[str, Any]) -> dict[str, str]:

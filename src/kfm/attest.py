@@ -487,11 +487,11 @@ def provenance(
 
 
 def _dependency(found: Mapping[str, Any]) -> dict[str, Any]:
-    """A resource descriptor: {uri, digest} by its digest, {uri, commitment} by what stands for it in public."""
-    if "commitment" in found:
-        return {"uri": found["uri"], "annotations": {"commitment": found["commitment"]}}
-    digest = found.get("digest")
-    return {**found, "digest": {"sha256": digest.removeprefix("sha256:")}} if isinstance(digest, str) else dict(found)
+    """A resource descriptor: {uri, digest} by its digest, {uri, commitment} by what stands for it in public; and how it was obtained."""
+    digest, more = found.get("digest"), {k: found[k] for k in ("commitment", "origin") if k in found}
+    rest = {k: v for k, v in found.items() if k not in ("digest", *more)}
+    rest |= {"digest": {"sha256": digest.removeprefix("sha256:")}} if isinstance(digest, str) else {}
+    return rest | ({"annotations": more} if more else {})
 
 
 def check_attestation(raw: bytes, keys: Verifier, expected: Mapping[str, str], named: Container[str | None] = ()) -> dict[str, Any]:

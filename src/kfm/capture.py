@@ -321,7 +321,9 @@ def _source(source_id: str, url: str, etag: str, answer: Fetched) -> dict[str, A
         "content_type": answer.content_type,
         "last_modified": answer.last_modified,
         "attempts": answer.attempts,
-    } | ({"warnings": list(answer.warnings)} if answer.warnings else {})
+        **({"warnings": list(answer.warnings)} if answer.warnings else {}),
+        **({"origin": answer.origin} if answer.origin else {}),
+    }
 
 
 def _distrust(world: World, target: Target, log: RunLog, captured: Captured) -> Captured:
@@ -340,7 +342,14 @@ def _distrust(world: World, target: Target, log: RunLog, captured: Captured) -> 
 def source_refs(target: Target, captured: Captured) -> tuple[SourceRef, ...]:
     partition = target.partition or None
     return tuple(
-        SourceRef(uri=s["source_url"], content_hash=s["digest"], partition=partition, source_id=s["source_id"], size=s["size"])
+        SourceRef(
+            uri=s["source_url"],
+            content_hash=s["digest"],
+            partition=partition,
+            source_id=s["source_id"],
+            size=s["size"],
+            origin=s.get("origin", msgspec.UNSET),
+        )
         for s in captured.sources
     )
 

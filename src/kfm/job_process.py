@@ -66,11 +66,11 @@ def perform(order: dict[str, Any]) -> Ended:
     try:
         kind = job_type(job.job_type)
         workspace = open_workspace(Path(order["workspace"]))
-        with open_world(workspace, upstream=order.get("upstream", "live")) as world:
+        with open_world(workspace, upstream=order.get("upstream")) as world:
             carried = msgspec.json.decode(job.envelope)
             world.marks = {**world.marks, "correlation_id": carried.get("trace", {}).get("correlation_id", "")}
             given = carried.get("parameters", {})
-            ctx = context_of(workspace, world, job, order["run_id"], parameters_of(kind, given), order.get("upstream", "live"))
+            ctx = context_of(workspace, world, job, order["run_id"], parameters_of(kind, given), order.get("upstream"))
             result = work(kind, ctx)
             entry = workspace.readable(job.dataset_id) if job.dataset_id else None
             with contextlib.suppress(KfmError, OSError, ValueError):  # telemetry may be lost; the job is not
@@ -124,7 +124,7 @@ def _size(world: Any, uri: str) -> int | None:
     return sum(p.stat().st_size for p in found) if found and all(p.is_file() for p in found) else None
 
 
-def context_of(workspace: Any, world: Any, job: JobRow, run_id: str, parameters: Any, upstream: str) -> Any:
+def context_of(workspace: Any, world: Any, job: JobRow, run_id: str, parameters: Any, upstream: str | None) -> Any:
     """What a job of this workspace may use."""
     from kfm.jobs.base import JobContext
     from kfm.targets import targets_of

@@ -47,7 +47,7 @@ def version_listing(zone: Zone, dataset_id: str, version_id: str) -> tuple[dict[
 
 def version_facts(candidate: Mapping[str, Any]) -> dict[str, Any]:
     """`version.json`: what a version is, without run, time or anything of an input."""
-    facts = {name: candidate[name] for name in _FACTS}
+    facts = {name: candidate[name] for name in (*_FACTS, *(["origin"] if candidate.get("origin") else []))}
     facts["artifacts"] = {p: {k: a[k] for k in ("digest", "size", "rows", "release")} for p, a in candidate["artifacts"].items()}
     return facts
 
@@ -95,6 +95,7 @@ def describe(
         steps=tuple(facts["steps"]),
         h3_resolution=facts["h3_resolution"],
         modified=modified,
+        origin=tuple(facts.get("origin", ())),
     )  # fmt: skip
 
 
@@ -129,9 +130,11 @@ def dependencies(world: World, dataset_id: str, sources: Sequence[Mapping[str, A
     """What went in: by digest, or by commitment where the input is not public."""
     private = world.is_private(dataset_id)
     return [
-        {"uri": s["source_url"], "commitment": world.stand_in(dataset_id, s["digest"])}
-        if private
-        else {"uri": s["source_url"], "digest": s["digest"]}
+        {
+            "uri": s["source_url"],
+            **({"commitment": world.stand_in(dataset_id, s["digest"])} if private else {"digest": s["digest"]}),
+            **({"origin": s["origin"]} if s.get("origin") else {}),
+        }
         for s in sources
     ]
 

@@ -43,6 +43,7 @@ from kfm.projection import project
 from kfm.receipts import JOB_TYPE, pretty
 from kfm.targets import resumed_target, targets_of
 from kfm.update import part_folder
+from kfm.upstreams import checked_upstream
 from kfm.wal import fold, payload_of
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
@@ -85,7 +86,7 @@ FLAGS: tuple[Flag, ...] = (  # one row each: parser, --help and the table in scr
     ("--emit_catalogs", {"action": "store_true", "help": "list DCAT, PROV and STAC in the receipt of promote; they are written in any case"}),
     ("--dry-run", {"action": "store_true", "help": "everything up to this stage in a throw-away copy; nothing outside work changes"}),
     ("--log_json", {"action": "store_true", "help": "every line on stdout and stderr is one JSON object"}),
-    ("--upstream", {"choices": ("live", "replay", "sample"), "help": "where bytes come from; default: live"}),
+    ("--upstream", {"choices": ("live", "replay", "sample"), "help": "where bytes come from; default: as the workspace has it"}),
     ("--wait", {"metavar": "60s", "help": "how long to wait for another run of the same dataset; default: 60s"}),
 )  # fmt: skip
 _BATCH: Flag = ("--batch", {"metavar": "30d", "help": "length of one batch, in days of the registry's time zone; default: 30d"})
@@ -169,7 +170,7 @@ class _Call:
     def upstream(self) -> str:
         """A dry run of a later stage starts from what an earlier one captured."""
         later = self.args.dry_run and self.stage != "ingest" and not self.workspace.require(self.dataset_id).source.url.startswith(FILE)
-        return str(self.args.upstream or ("replay" if later else "live"))
+        return str(self.args.upstream or ("replay" if later else checked_upstream(self.workspace, None)))
 
     def command(self, stage: str, run_id: str = "") -> str:
         """The call of another stage that goes on with this one."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kfm import __version__, canonical
 from kfm.commitments import SEALED, Vaults
@@ -16,6 +17,7 @@ from kfm.fetch.base import Fetched, Fetcher, FetchRequest
 from kfm.fetch.url import expand_url, host_of
 from kfm.model import ids
 from kfm.model.ledger import LedgerRow
+from kfm.model.origin import SAMPLE, recorded_as
 from kfm.store.base import Store
 from kfm.workspace import Workspace
 from kfm.zones.base import hash_file
@@ -24,9 +26,27 @@ if TYPE_CHECKING:
     from kfm.fetch.replay import Recording, ReplayFetcher
 
 
-__all__ = ["Routed", "is_live", "own_sample", "recorded_by", "replayed", "user_note", "workspace_note"]
+__all__ = ["Routed", "checked_upstream", "is_live", "own_sample", "recorded_by", "replayed", "user_note", "workspace_note"]
 
 SAMPLE_DOMAIN = "sample.kfm.example"
+
+
+def checked_upstream(workspace: Workspace, asked: str | None) -> str:
+    """Where bytes come from, when `asked` for or as this workspace has it: invented and real data never share a channel."""
+    sample = workspace.config.sample
+    if asked == "sample" and not sample:
+        raise UsageError(
+            "This workspace is for real data: the sample upstream does not answer here.",
+            expected="a workspace whose kfm.yml says `sample: true`",
+            remedy="Make one beside it: `kfm init DIR --sample`, or `kfm init DIR --kansas --sample`.",
+        )
+    if asked == "live" and sample:
+        raise UsageError(
+            "This workspace is for invented data: no agency is asked from here.",
+            expected="a workspace whose kfm.yml does not say `sample: true`",
+            remedy="Make one beside it: `kfm init DIR`, or `kfm init DIR --kansas`.",
+        )
+    return asked or ("sample" if sample else "live")
 
 
 class Routed:
@@ -42,7 +62,7 @@ class Routed:
 
         host = host_of(request.url)
         if self._recorded is not None and (host or self._recorded.knows(request.url)):
-            return self._recorded.fetch(request, into)
+            return self._recorded.fetch(request, into)  # which says of each answer how it was obtained
         if not host and host in request.hosts:  # a registered file of this workspace; nobody else's word leads to one
             from kfm.fetch.file import FileFetcher
 
@@ -53,21 +73,27 @@ class Routed:
             "attempts": int(os.environ.get("KFM_FETCH_ATTEMPTS", "5")),
             "user_agent": f"kfm/{__version__}" + (f" (+{workspace.config.contact})" if workspace.config.contact else ""),
         }
-        if self._all or host == SAMPLE_DOMAIN or host.endswith("." + SAMPLE_DOMAIN):
+        reroute = _reroute(workspace)
+        everything = self._all and reroute is None and not _is_here(host)
+        if everything or host == SAMPLE_DOMAIN or host.endswith("." + SAMPLE_DOMAIN):
             if self._sample is None:
                 self._sample = HttpFetcher(reroute=_sample_address(workspace.path), **asking, manners=_manners(workspace, only_named=True))
-            return self._sample.fetch(request, into)
+            return replace(self._sample.fetch(request, into), origin=SAMPLE)
         if self._live is None:
-            reroute = _reroute(workspace)
             asking["manners"] = _manners(workspace, only_named=reroute is not None)
             self._live = HttpFetcher(allow_loopback=workspace.config.allow_loopback, reroute=reroute, **asking)
-        return self._live.fetch(request, into)
+        answer = self._live.fetch(request, into)
+        return answer if reroute is None else replace(answer, origin=recorded_as("rerouted"))
+
+
+def _is_here(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
 def is_live(url: str) -> bool:
     """Whether an address leads to somebody else's machine."""
     host = re.sub(r"^https?://|[/:?#].*$", "", url)
-    return url.startswith("http") and not host.startswith("127.") and host != "localhost" and not f".{host}".endswith("." + SAMPLE_DOMAIN)
+    return url.startswith("http") and not _is_here(host) and not f".{host}".endswith("." + SAMPLE_DOMAIN)
 
 
 def _credentials(workspace: Workspace) -> dict[str, str]:
@@ -139,7 +165,14 @@ def replayed(workspace: Workspace, store: Store, aside: Path) -> "ReplayFetcher"
 
     if (workspace.path / "replay.json").is_file():
         return ReplayFetcher(Recordings.of(workspace.path, "replay.json"))
-    chosen, usual = os.environ.get("KFM_REPLAY"), workspace.config.replay
+    chosen, allowed = os.environ.get("KFM_REPLAY"), workspace.config.replay
+    if chosen and (not allowed or workspace.config.sample):
+        raise UsageError(
+            "Recordings do not answer in this workspace.",
+            expected="`replay: true` in kfm.yml" if not workspace.config.sample else "a workspace that is not for invented data",
+            remedy="Add it, or make a workspace for recordings beside this one; unset KFM_REPLAY to replay what was captured here.",
+        )
+    usual = allowed if isinstance(allowed, str) else ""
     if chosen or (usual and (workspace.path / usual).is_dir()):  # a kfm.yml travels to where its folder is not
         return ReplayFetcher(Recordings.of(workspace.path / (chosen or usual)))
     known: dict[tuple[str, str | None], Recording] = {}
@@ -156,7 +189,13 @@ def recorded_by(workspace: Workspace, row: LedgerRow, kind: str, aside: Path) ->
     from kfm.fetch.replay import Recording
 
     return [
-        Recording(url=url, file=str(file.absolute()), method="POST" if s.get("body") else "GET", request_body=s.get("body"))
+        Recording(
+            url=url,
+            file=str(file.absolute()),
+            method="POST" if s.get("body") else "GET",
+            request_body=s.get("body"),
+            origin=str(s.get("origin") or ""),
+        )
         for (s, url), file in zip(_asked(row), _captured_files(workspace, row, kind, aside).values())
     ]
 

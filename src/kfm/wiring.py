@@ -29,7 +29,7 @@ from kfm.publisher.noop import NoopPublisher
 from kfm.roots import keep_root, known_root, rolled_back, unlike
 from kfm.store.base import Store
 from kfm.store.sqlite import SqliteStore, carry_over, copy_files, standing_still
-from kfm.upstreams import Routed, replayed
+from kfm.upstreams import Routed, checked_upstream, replayed
 from kfm.workspace import Workspace
 from kfm.world import World, family_of
 from kfm.zones.local import LocalZone, fsync_dir
@@ -259,7 +259,7 @@ def _real_store(workspace: Workspace, clock: Clock) -> "Iterator[SqliteStore | P
 def open_world(
     workspace: Workspace,
     *,
-    upstream: str = "live",
+    upstream: str | None = None,
     dry_run: str | None = None,
     publisher: str = "local",
     echo: Echo | None = None,
@@ -267,7 +267,7 @@ def open_world(
     asks: bool = False,
 ) -> Iterator[World]:
     """The seams of this workspace. `dry_run` names the dataset whose dry run this is; `asks`: the rules will be asked in any case."""
-    clock, policy = clock or SystemClock(), _Policy(workspace)
+    clock, policy, upstream = clock or SystemClock(), _Policy(workspace), checked_upstream(workspace, upstream)
     try:
         if asks:
             policy.prepare()

@@ -1,5 +1,6 @@
 """The shipped Kansas workspace: every stream runs on invented answers, and the two that must not be published are not."""
 
+import base64
 import contextlib
 import hashlib
 import io
@@ -12,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm.cli import main
+from kfm.cli.init import make_workspace
 from kfm.config import load_dataset, registered
 from kfm.sample_kansas import answer
 from kfm.sample_upstream import SampleUpstream
-from kfm.workspace import open_workspace
-from tests.conftest import Said
+from tests.conftest import Said, for_recordings
 
 KANSAS = Path(__file__).parents[2] / "kansas"
 NAMES = registered(KANSAS)
@@ -25,7 +26,7 @@ NAMES = registered(KANSAS)
 @pytest.fixture(scope="module")
 def kansas(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kansas") / "ws"
-    assert main(["init", str(folder), "--kansas"]) == 0
+    assert main(["init", str(folder), "--kansas", "--sample"]) == 0
     return folder
 
 
@@ -130,7 +131,6 @@ def test_a_second_run_changes_nothing(
 def test_earlier_captures_answer_where_the_folder_of_recordings_is_not(
     outcomes: dict[str, dict[str, Any]], kansas: Path, call: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not (kansas / (open_workspace(kansas).config.replay or "")).exists()
     names = ["ks_weather_daily", "ks_stream_gauges", "ks_aerial_images", "ks_temperature_analysis"]  # token, pages, POST, day
     said = call("run", *names, "--upstream", "replay", "--json")
     assert [(r["state"], r["exit_code"]) for r in said.json["runs"]] == [("NOOP", 0)] * len(names), said.err
@@ -155,6 +155,53 @@ def test_aerial_images_of_another_state_are_refused(tmp_path: Path, monkeypatch:
         assert main(["-w", str(tmp_path / "ws"), "run", "ks_aerial_images", "--upstream", "replay", "--json"]) != 0
     (run,) = json.loads(out.getvalue())["runs"]
     assert (run["state"], [r["code"] for r in run["reasons"]]) == ("REJECTED", ["quality.coverage"])
+
+
+def test_what_was_invented_never_carries_the_name_of_an_agency(
+    outcomes: dict[str, dict[str, Any]], kansas: Path, call: Callable[..., Said]
+) -> None:
+    name, version = "ks_counties", outcomes["ks_counties"]["version_id"]
+    folder = kansas / "data" / "processed" / name / version
+    dcat = json.loads((folder / "dcat.json").read_bytes())
+    assert dcat["kfm:origin"] == ["sample"]
+    assert dcat["publisher"]["name"] == "kfm sample upstream (invented data in the form of US Census Bureau)"
+    assert json.loads((folder / "stac.json").read_bytes())["properties"]["kfm:origin"] == ["sample"]
+    shown = json.loads((kansas / "data/catalog/stac" / name / "collection.json").read_bytes())
+    assert "invented" in shown["providers"][0]["name"]
+    signed = json.loads(base64.b64decode(json.loads((folder / "attestation.json").read_bytes())["payload"]))
+    assert [d["annotations"] for d in signed["predicate"]["buildDefinition"]["resolvedDependencies"]] == [{"origin": "sample"}]
+    run = outcomes[name]["run_id"]
+    record = next((kansas / "data/work" / name / "runs").rglob(f"{run}/run_record.json"), None)
+    assert record is not None
+    assert {s["origin"] for s in json.loads(record.read_bytes())["sources"]} == {"sample"}
+    journal = (record.parent / "wal.jsonl").read_text().splitlines()
+    (planned,) = [json.loads(json.loads(line)["payload"]) for line in journal if json.loads(line)["step_id"] == "plan"]
+    assert {i["origin"] for i in planned["plan"]["inputs"]} == {"sample"}
+    cited = call("cite", name).out
+    assert "invented data" in cited and call("cite", name, "--json").json["note"].endswith("origin sample")
+    assert call("status", name, "--json").json["datasets"][0]["origin"] == ["sample"]
+    assert "sample" in call("status", name).out
+
+
+def test_invented_and_real_data_never_share_a_workspace(kansas: Path, call: Callable[..., Said], tmp_path: Path) -> None:
+    refused = call("run", "ks_counties", "--upstream", "live")
+    assert refused.code == 2 and "kfm init DIR --kansas" in refused.err
+    real = tmp_path / "real"
+    assert main(["init", str(real), "--kansas"]) == 0
+    assert main(["-w", str(real), "run", "ks_counties", "--upstream", "sample"]) == 2
+    assert main(["init", str(real), "--sample"]) == 2, "what is for real data stays so"
+    assert "sample: true" not in (real / "kfm.yml").read_text()
+
+
+def test_recordings_answer_only_where_the_workspace_allows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "ws"
+    make_workspace(folder, sample=False)
+    (folder / "data/registry/ks_counties.yml").write_bytes((KANSAS / "data/registry/ks_counties.yml").read_bytes())
+    (tmp_path / "REPLAY.json").write_text('{"entries": []}')
+    monkeypatch.setenv("KFM_REPLAY", str(tmp_path))
+    assert main(["-w", str(folder), "run", "ks_counties", "--upstream", "replay"]) == 2
+    for_recordings(folder)
+    assert main(["-w", str(folder), "run", "ks_counties", "--upstream", "replay"]) == 4
 
 
 def test_every_version_verifies(outcomes: dict[str, dict[str, Any]], call: Callable[..., Said]) -> None:

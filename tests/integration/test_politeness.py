@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kfm import __version__, masking
-from tests.conftest import Said
+from tests.conftest import Said, for_recordings
 from tests.replay_server import Answer, Asked, ReplayServer
 
 Kfm = Callable[..., Said]
@@ -126,15 +126,16 @@ def test_replay_answers_from_recordings_and_says_when_there_is_none(by: str, kfm
     entry = {"method": "GET", "url": f"https://{HOST}/people.csv", "status": 200, "file": "people.csv", "content_type": "text/csv"}
     entry |= {"size": len(CSV), "sha256": hashlib.sha256(CSV).hexdigest()}
     (folder / "REPLAY.json").write_text(json.dumps({"entries": [entry]}))
+    for_recordings(ws, "true" if by == "environment" else "recorded")
     if by == "environment":
         monkeypatch.setenv("KFM_REPLAY", str(folder))
-    else:
-        configure(ws, "replay: recorded\n")
     register(ws)
     register(ws, "places")
     assert kfm("run", "people", "--upstream", "replay").code == 0
     again = kfm("run", "people", "--upstream", "replay", "--json")
     assert (again.code, again.json["runs"][0]["state"]) == (0, "NOOP")
+    listed = "sha256:" + hashlib.sha256((folder / "REPLAY.json").read_bytes()).hexdigest()
+    assert kfm("status", "people", "--json").json["datasets"][0]["origin"] == [f"replay:{listed}"]
     missing = kfm("run", "places", "--upstream", "replay")
     assert missing.code == 4
     assert f"https://{HOST}/places.csv" in (missing.err + missing.out).replace("\n  ", " ")
@@ -147,7 +148,7 @@ def test_a_file_of_the_workspace_is_read_whatever_upstream_is_recorded(kfm: Kfm,
     (ws / "recorded" / "REPLAY.json").write_text('{"entries": []}')
     (ws / "inbox").mkdir()
     (ws / "inbox" / "own.csv").write_bytes(CSV)
-    configure(ws, "replay: recorded\n")
+    for_recordings(ws, "recorded")
     register(ws)
     entry = ws / "data" / "registry" / "people.yml"
     entry.write_text(entry.read_text().replace(f"https://{HOST}/people.csv", "file:///inbox/own.csv"))

@@ -40,7 +40,7 @@ from shapely.geometry import shape
 from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.fetch.replay import Recordings
-from tests.conftest import SHARED, Said, tree
+from tests.conftest import SHARED, Said, for_recordings, tree
 from tests.replay_server import Answer, Asked, ReplayServer
 
 pytestmark = [
@@ -428,6 +428,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Versions made by `--upstream replay`, one dataset of each kind."""
     workspace = registered(tmp_path_factory.mktemp("replayed") / "ws", REPLAYED)
     with pytest.MonkeyPatch.context() as patch:
+        for_recordings(workspace)
         patch.setenv("KFM_REPLAY", str(DATA))
         return {r["dataset_id"]: r["version_id"] for r in kfm(workspace, "run", "--all", "--upstream", "replay", "--json").json["runs"]}
 

@@ -18,7 +18,7 @@ from kfm.model.search import Found, Hit
 from kfm.search import search
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
-from tests.conftest import SHARED, Said
+from tests.conftest import SHARED, Said, for_recordings
 from tests.jobs.test_embeddings import TEXTS, index, library, publish, without_vectors  # noqa: F401
 
 PAIRS = json.loads((Path(__file__).parents[1] / "search_pairs.json").read_text())
@@ -278,6 +278,7 @@ def treaties(tmp_path_factory: pytest.TempPathFactory) -> Path:
     registry = Path(__file__).parents[2] / "kansas/data/registry/ks_treaties.yml"
     (workspace / "data/registry/ks_treaties.yml").write_bytes(registry.read_bytes())
     with pytest.MonkeyPatch.context() as patch:
+        for_recordings(workspace)
         patch.setenv("KFM_REPLAY", str(SHARED / "data"))
         assert main(["-w", str(workspace), "run", "ks_treaties", "--upstream", "replay"]) == 0
     assert index(workspace, "ks_treaties").status == "succeeded"

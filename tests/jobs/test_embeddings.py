@@ -22,6 +22,7 @@ from kfm.model import ids
 from kfm.model.job import Request
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
+from tests.conftest import for_recordings
 
 TEXTS = {
     "letter": (
@@ -66,6 +67,7 @@ def publish(workspace: Path, texts: dict[str, str]) -> None:
         url = f"https://papers.example/{name}.txt"
         entries.append({"method": "GET", "url": url, "file": name, "sha256": hashlib.sha256(text.encode()).hexdigest()})
     (folder / "REPLAY.json").write_text(json.dumps({"entries": entries}))
+    for_recordings(workspace)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KFM_REPLAY", str(folder))
         assert main(["-w", str(workspace), "run", "papers", "--upstream", "replay"]) == 0

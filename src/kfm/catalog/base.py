@@ -8,6 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 from kfm import canonical
+from kfm.model.origin import worded
 
 __all__ = [
     "UNKNOWN",
@@ -71,6 +72,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[dict[str, Any], ...] = ()  # governed transforms: {kind, discharges, …settings}
     h3_resolution: int | None = None
     modified: str | None = None  # RFC 3339
+    origin: tuple[str, ...] = ()  # how the data were obtained, unless live
 
 
 def dcat_path(dataset_id: str) -> str:
@@ -116,7 +118,7 @@ def licence_iri(licence: str) -> str:
 def publisher(described: Described) -> str:
     """The name of who answers for the dataset."""
     answering = next((who for who in (described.custodian, *described.owners) if who), UNKNOWN)
-    return _named(answering)[0]
+    return worded(described.origin, _named(answering)[0])
 
 
 def contact(described: Described) -> tuple[str, str] | None:

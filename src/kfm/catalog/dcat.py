@@ -105,6 +105,7 @@ def _record(d: Described, me: str, folder: str, more: list[dict[str, Any]]) -> d
         "kfm:policyLabel": d.policy_label,
         "kfm:careLabel": d.care_label,
         "kfm:h3Resolution": d.h3_resolution,
+        "kfm:origin": list(d.origin) or None,
         "spatial": {"@type": "dcterms:Location", "bbox": canonical.dumps(geometry(d.bbox)).decode()} if d.bbox else None,
         "temporal": [{"@type": "dcterms:PeriodOfTime", "startDate": d.interval[0], "endDate": d.interval[1]}] if d.interval else None,
         "distribution": [_distribution(d, artifact, f"{folder}/{href(artifact.path)}") for artifact in d.artifacts],

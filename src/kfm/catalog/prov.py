@@ -74,6 +74,7 @@ def prov(run: ProvRun) -> bytes:
     for number, given in enumerate(run.inputs):
         sources.append(f"{me}/input/{number}")
         facts = {"prov:location": given["uri"], "kfm:digest": given.get("digest"), "kfm:commitment": given.get("commitment")}
+        facts["kfm:origin"] = given.get("origin")
         document.add("entity", sources[-1], facts)
         document.relate("used", activity=me, entity=sources[-1])
     last = _steps(document, run, me, agent, version, sources)

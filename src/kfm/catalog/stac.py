@@ -119,8 +119,9 @@ def _multihash(digest: str) -> str:
     return "1220" + digest.removeprefix("sha256:")  # sha2-256, 32 bytes
 
 
-def _labels(d: Described) -> dict[str, str | None]:
-    return {"kfm:sensitivity": d.sensitivity, "kfm:policy_label": d.policy_label, "kfm:care_label": d.care_label}
+def _labels(d: Described) -> dict[str, Any]:
+    labels = {"kfm:sensitivity": d.sensitivity, "kfm:policy_label": d.policy_label, "kfm:care_label": d.care_label}
+    return {**labels, "kfm:origin": list(d.origin) or None}
 
 
 def stac_licence(d: Described) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from kfm import backfill, config
-from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, login
+from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, login, upstream_flag
 from kfm.cli.terminal import progress, say, show, sign
 from kfm.errors import UsageError
 from kfm.model.backfill import BackfillPlan, BackfillRow, Bucket, Estimate, Status, plan_from
@@ -53,7 +53,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--again", action="store_true", help="start: although this very plan was done before")
     parser.add_argument("--inline", action="store_true", help="start, resume: work it in this process, without a worker")
     parser.add_argument("--reason", default="", help="cancel: why; recorded")
-    parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="with --inline: where bytes come from")
+    upstream_flag(parser, "with --inline: where bytes come from")
     clock_flag(parser)
 
 

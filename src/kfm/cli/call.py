@@ -31,6 +31,7 @@ __all__ = [
     "parser_of",
     "reader_flag",
     "reader_of",
+    "upstream_flag",
 ]
 
 
@@ -135,6 +136,12 @@ def parser_of(name: str, module: Any) -> Parser:
     parser.add_argument("--verbose", action="store_true", help="print readable log lines on stderr")
     module.configure(parser)
     return parser
+
+
+def upstream_flag(parser: Parser, what: str = "where bytes come from") -> None:
+    """`--upstream`, as every command that asks has it."""
+    help_text = f"{what}; default: live, or sample in a workspace made by `kfm init --sample`"
+    parser.add_argument("--upstream", choices=("live", "replay", "sample"), default=None, help=help_text)
 
 
 def guard(work: Any, parsed: Any) -> int:

@@ -4,6 +4,8 @@ from typing import Any
 
 from kfm.boundary import cited
 from kfm.cli.call import Parser, emit, reader_flag, reader_of
+from kfm.model.origin import worded
+from kfm.records import read_facts
 from kfm.ref import dataset_of
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
@@ -24,14 +26,15 @@ def main(args: Any) -> int:
         ref = cited(world, args.ref, reader_of(args))
         row = world.store.read(lambda tx: tx.runs.maker_of(ref.dataset_id, ref.version_id))
         trust = world.keys.trust()
+        origin = read_facts(world.data, ref.dataset_id, ref.version_id).get("origin", [])
     year = row.timestamp[:4] if row is not None else "n.d."
-    by = entry.custodian or ", ".join(o.split(" <")[0] for o in entry.owners) or "unknown custodian"
+    by = worded(origin, entry.custodian or ", ".join(o.split(" <")[0] for o in entry.owners) or "unknown custodian")
     address = f"kfm://dataset/{ref.dataset_id}@{ref.version_id}"
     root = trust.fingerprint if trust is not None else "none"
     csl = {
         "id": f"{ref.dataset_id}-{ref.version_id}", "type": "dataset", "title": entry.title, "publisher": by, "version": ref.version_id,
         "issued": {"date-parts": [[int(year)]]} if year.isdigit() else {}, "URL": address, "license": entry.licence,
-        "note": f"sha256:{ref.version_digest}, generation {ref.generation}, root {root}",
+        "note": f"sha256:{ref.version_digest}, generation {ref.generation}, root {root}" + (f", origin {', '.join(origin)}" if origin else ""),
     }  # fmt: skip
     if args.json or args.format == "csl":
         emit(csl)

@@ -21,7 +21,7 @@ __all__ = ["configure", "main"]
 
 def configure(parser: Parser) -> None:
     parser.add_argument("--dir", type=Path, default=None, metavar="DIR", help="the workspace to make or use; default: ./demo")
-    parser.set_defaults(upstream="sample", dry_run=False, force=False, reason="", spec=None)
+    parser.set_defaults(upstream=None, dry_run=False, force=False, reason="", spec=None)
 
 
 SHOWN = {"ks_sites": "waits for a person", "ks_wells": "is denied"}  # what these two are there to show
@@ -44,7 +44,7 @@ def main(args: Any) -> int:
     again = [o for name in names for o in run_dataset(workspace, name, _silent(args), "", 60.0)]
     unchanged = sum(o.state == "NOOP" for o in again)
     took = time.monotonic() - again_at
-    with open_world(workspace, upstream="sample") as world:
+    with open_world(workspace) as world:
         found = verify_workspace(world, names)
         trust = world.keys.trust()
     failed = [o.exit_code for o in first + again if o.dataset_id not in SHOWN] + [

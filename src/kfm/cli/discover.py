@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, again, emit
+from kfm.cli.call import Parser, again, emit, upstream_flag
 from kfm.cli.run import run_dataset, still_kept, tell
 from kfm.cli.terminal import say, show, sign
 from kfm.config import entry_path, load_dataset
@@ -30,7 +30,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("dataset", nargs="*", metavar="DATASET", help="only these; default: every registered dataset and every catalogue")
     parser.add_argument("--catalogues", action="store_true", help="look at the catalogues only")
     parser.add_argument("--adopt", metavar="ID", help="register the draft of this dataset")
-    parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="where bytes come from")
+    upstream_flag(parser)
     parser.set_defaults(dry_run=False, spec=None, propose_only=True, force=False, reason="")
 
 

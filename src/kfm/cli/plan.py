@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, emit
+from kfm.cli.call import Parser, emit, upstream_flag
 from kfm.cli.run import _window
 from kfm.model.plan import Plan, order, plan_hash
 from kfm.targets import targets_of
@@ -21,7 +21,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--window", metavar="7d|DAY|SINCE/UNTIL", help="only this window")
     parser.add_argument("--since", metavar="TIME")
     parser.add_argument("--until", metavar="TIME")
-    parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="where bytes come from")
+    upstream_flag(parser)
     parser.add_argument("--format", choices=("text", "json", "yaml", "msgpack"), default="text", help="how to print the plan")
     parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help="write the plan there")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, clock_flag, emit
+from kfm.cli.call import Parser, clock_flag, emit, upstream_flag
 from kfm.cli.run import run_dataset
 from kfm.errors import UsageError
 from kfm.workspace import open_workspace
@@ -14,7 +14,7 @@ __all__ = ["configure", "main"]
 
 def configure(parser: Parser) -> None:
     parser.add_argument("dataset", nargs="+", metavar="DATASET")
-    parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="where bytes come from")
+    upstream_flag(parser)
     parser.add_argument("--force", action="store_true", help="propose although nothing changed; gates still apply")
     parser.add_argument("--reason", default="", help="why it is forced; recorded")
     clock_flag(parser)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, clock_flag, emit, heed_clock, login, offer
+from kfm.cli.call import Parser, clock_flag, emit, heed_clock, login, offer, upstream_flag
 from kfm.cli.terminal import progress, say, show, sign
 from kfm.clock import SystemClock
 from kfm.errors import KfmError, UsageError
@@ -37,7 +37,7 @@ def configure(parser: Parser) -> None:
     )
     parser.add_argument("--reason", default="", help="why it is forced or the change accepted; recorded")
     parser.add_argument("--wait", default="60s", metavar="60s", help="how long to wait for another run of the same dataset")
-    parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="where bytes come from")
+    upstream_flag(parser)
     parser.add_argument("--spec", type=Path, default=None, metavar="FILE", help="a governed run spec; its hash is recorded")
     clock_flag(parser)
 

@@ -95,7 +95,7 @@ def _take(store: Any, token: Token, request: Request) -> JobRow:
     return job
 
 
-def _one(store: Any, token: Token, workspace: Workspace, job: JobRow, upstream: str) -> Ended:
+def _one(store: Any, token: Token, workspace: Workspace, job: JobRow, upstream: str | None) -> Ended:
     run_id, began, log = str(ids.new_run_id()), time.monotonic(), JobLog(workspace.path / "ledger" / "logs", SystemClock())
     log.tell(job, run_id, "started", wait_ms=job.wait_ms or 0)
     ended: Ended = run_here(workspace, job, run_id, upstream)

@@ -1,6 +1,6 @@
 """What is official, fresh, failed or waiting, and the next command for each.
 
---json = {"datasets": [{dataset_id, state, version_id, generation, fresh, last_run_id, reason, next}],
+--json = {"datasets": [{dataset_id, state, version_id, generation, fresh, last_run_id, reason, next, origin}],
 "attention": [{kind, what, why, next}], "pools": [{name, slots, running, queued, later, wait_ms, paused}],
 "freshness": {dataset_id: delta_minutes}}, state: official, proposed, denied, failed, running, waiting, retired,
 withdrawn, none. The newest look decides what is said of upstream; a proposal that waits, and a denial on the head, always show.
@@ -16,6 +16,7 @@ from kfm.attention import attention, freshness
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import show, sign
 from kfm.errors import KfmError
+from kfm.model.origin import told
 from kfm.pools import pool_rows
 from kfm.status import dataset_status
 from kfm.wiring import open_world
@@ -56,13 +57,14 @@ def main(args: Any) -> int:
     for row in rows:
         version = f"{row['version_id'][:9]}…  generation {row['generation']}" if row["version_id"] else "nothing official yet"
         fresh = "" if row["version_id"] is None or row["state"] == "retired" else "fresh" if row["fresh"] else "late"
-        show(f"  {sign(_SIGNS.get(row['state'], 'NOOP'))} {row['dataset_id']:<24} {row['state']:<10} {version:<28} {fresh}")
+        from_where = f"  {told(row['origin'])}" if row["origin"] else ""
+        show(f"  {sign(_SIGNS.get(row['state'], 'NOOP'))} {row['dataset_id']:<24} {row['state']:<10} {version:<28} {fresh}{from_where}")
         if row["reason"]:
             show(f"      {row['reason']}")
         if row["next"]:
             print(f"      {again(args, row['next'].removeprefix('kfm '))}")
-    told = {row["dataset_id"] for row in rows}
-    for need in [a for a in needs if a.what not in told or a.kind not in _ROWS]:  # what the rows above have said is not said twice
+    shown = {row["dataset_id"] for row in rows}
+    for need in [a for a in needs if a.what not in shown or a.kind not in _ROWS]:  # what the rows above have said is not said twice
         show(
             f"\n  {sign(_NEEDS[need.kind])} {need.kind:<9} {need.what}\n      {need.why}\n      {again(args, need.next.removeprefix('kfm '))}"
         )
@@ -75,5 +77,13 @@ def _row(workspace: Workspace, world: World, name: str) -> tuple[dict[str, Any],
         workspace.require(name)
         return dataset_status(world, name), 0
     except KfmError as error:
-        row = {"dataset_id": name, "state": "failed", "version_id": None, "generation": 0, "fresh": False, "last_run_id": None}
+        row: dict[str, Any] = {
+            "dataset_id": name,
+            "state": "failed",
+            "version_id": None,
+            "generation": 0,
+            "fresh": False,
+            "last_run_id": None,
+            "origin": [],
+        }
         return row | {"reason": error.happened, "next": "kfm doctor"}, error.exit_code

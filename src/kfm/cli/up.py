@@ -5,7 +5,7 @@ import sys
 import threading
 from typing import Any
 
-from kfm.cli.call import Parser
+from kfm.cli.call import Parser, upstream_flag
 from kfm.cli.scheduler import make_scheduler
 from kfm.cli.terminal import say, sign
 from kfm.cli.worker import make_worker
@@ -22,7 +22,7 @@ _SIGNS = {"started": "RUNNING", "succeeded": "COMMITTED", "failed": "FAILED", "s
 
 def configure(parser: Parser) -> None:
     parser.add_argument("--concurrency", type=int, default=2, metavar="N", help="how many jobs at once; default: 2")
-    parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="where bytes come from")
+    upstream_flag(parser)
     parser.add_argument("--until-idle", action="store_true", help="stop when nothing is left that is due")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, emit, login
+from kfm.cli.call import Parser, emit, login, upstream_flag
 from kfm.cli.terminal import say, show, sign
 from kfm.clock import SystemClock, rfc3339
 from kfm.errors import UsageError
@@ -49,7 +49,7 @@ def configure(parser: Parser) -> None:
         "--receipt", type=Path, default=None, metavar="FILE", help="run-job: do again what this receipt tells of, and compare"
     )
     parser.add_argument("--no-follow", action="store_true", help="run-job: leave the jobs that follow from it in the queue")
-    parser.add_argument("--upstream", choices=("live", "replay", "sample"), default="live", help="where bytes come from")
+    upstream_flag(parser)
 
 
 def main(args: Any) -> int:
@@ -96,7 +96,7 @@ def _run(workspace: Workspace, args: Any) -> int:
 
 
 def make_worker(
-    workspace: Workspace, store: Any, *, slots: int, pools: list[str] | None = None, name: str = "", upstream: str = "live",
+    workspace: Workspace, store: Any, *, slots: int, pools: list[str] | None = None, name: str = "", upstream: str | None = None,
     grace_s: float = 3600.0, heard: Callable[[JobRow, str, dict[str, Any]], None] = lambda job, status, fields: None,
 ) -> Worker:  # fmt: skip
     """A worker of this workspace."""
@@ -214,6 +214,6 @@ def request_of(args: Any, **more: Any) -> Request:
     return Request(job_type=args.type, parameters=parameters, requested_by=login(), **more)
 
 
-def run_here(workspace: Workspace, job: JobRow, run_id: str, upstream: str) -> Any:
+def run_here(workspace: Workspace, job: JobRow, run_id: str, upstream: str | None) -> Any:
     """Work a job in this process."""
     return perform({"job": msgspec.to_builtins(job), "run_id": run_id, "workspace": str(workspace.path), "upstream": upstream})

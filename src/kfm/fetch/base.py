@@ -85,6 +85,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sized: bool = False  # the length that was stated is the length that came
     request_ms: int = 0  # time spent in requests; waits are listed apart
     warnings: tuple[str, ...] = ()  # what was odd and taken all the same, in sentences
+    origin: str = ""  # `model.origin`; empty: upstream itself answered
 
 
 class TooLarge(Quarantined):

@@ -14,6 +14,7 @@ from kfm.fetch.base import Fetched, FetchRequest, take_room
 from kfm.fetch.http import PASSING, unexpected_status
 from kfm.fetch.question import gave_up, usable_target
 from kfm.fetch.url import FILE, masked_url, names_a_secret, parse_url
+from kfm.model.origin import recorded_as
 
 __all__ = ["Recording", "Recordings", "ReplayFetcher"]
 
@@ -32,6 +33,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     size: int | None = None
     sha256: str | None = None  # None: a capture of our own, whose digest is checked elsewhere
     request_body: str | None = None
+    origin: str = ""  # of a capture of our own: how it was obtained
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -41,8 +43,8 @@ class _Document(msgspec.Struct, frozen=True):
 class Recordings:
     """The entries of a folder's REPLAY.json, found by what is asked and not by how it is spelt."""
 
-    def __init__(self, folder: Path, entries: Iterable[Recording]) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, entries: Iterable[Recording], origin: str = "") -> None:
+        self.folder, self.origin = folder, origin
         self._entries: dict[Any, list[Recording]] = {}
         for entry in entries:
             self._entries.setdefault((entry.method, *_asked(entry.url)), []).append(entry)
@@ -51,7 +53,9 @@ class Recordings:
     def of(cls, folder: Path, name: str = NAME) -> "Recordings":
         """Read `folder`/REPLAY.json."""
         try:
-            return cls(folder, msgspec.json.decode((folder / name).read_bytes(), type=_Document).entries)
+            raw = (folder / name).read_bytes()
+            entries = msgspec.json.decode(raw, type=_Document).entries
+            return cls(folder, entries, recorded_as("sha256:" + hashlib.sha256(raw).hexdigest()))
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(
                 f"{name} of the recordings is missing or not readable.",
@@ -132,6 +136,7 @@ class ReplayFetcher:
         return Fetched(
             status=200, final_url=address, etag=None if request.body else etag, size=size, digest=f"sha256:{digest}",
             content_type=entry.content_type, last_modified=LAST_MODIFIED if entry.sha256 else None,
+            origin=self._recordings.origin or entry.origin,
         )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ class JobContext:
     correlation_id: str
     targets: Callable[..., list[Target]]  # (dataset_id, win=, trigger=) -> one target per partition
     say: Callable[..., None] = field(default=lambda event, **fields: None)
-    upstream: str = "live"
+    upstream: str | None = None
 
     @property
     def ref(self) -> str:

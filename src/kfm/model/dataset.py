@@ -107,7 +107,9 @@ class WorkspaceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     pools: dict[Identifier, PoolLimits] = {}  # a pool that is not named is not limited
     # What registry entries name as `credential:NAME`; a file or a command is named here alone, for a dataset's registrar runs nothing.
     credentials: dict[Identifier, Annotated[str, msgspec.Meta(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|(file|cmd):.+)$")]] = {}
-    replay: str = ""  # folder with REPLAY.json that `--upstream replay` answers from, relative to the workspace
+    # Whether recordings may answer (`--upstream replay`): a folder with REPLAY.json, or true for the one that KFM_REPLAY names.
+    replay: str | bool = False
+    sample: bool = False  # nothing here is from an agency: the sample upstream answers for every host
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

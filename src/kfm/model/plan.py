@@ -20,6 +20,7 @@ class SourceRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     partition: str | None = None  # date, tile, H3 cell or station; None when unpartitioned
     source_id: str = "source"
     size: int = 0
+    origin: str | msgspec.UnsetType = msgspec.UNSET  # how the bytes were obtained; unset: from upstream itself
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
