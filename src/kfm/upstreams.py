@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from kfm import __version__, canonical
 from kfm.commitments import SEALED, Vaults
 from kfm.errors import UsageError
+from kfm.fetch.address import inner
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
 from kfm.fetch.url import expand_url, host_of
 from kfm.model import ids
@@ -74,7 +75,7 @@ class Routed:
             "user_agent": f"kfm/{__version__}" + (f" (+{workspace.config.contact})" if workspace.config.contact else ""),
         }
         reroute = _reroute(workspace)
-        everything = self._all and reroute is None and not _is_here(host)
+        everything = self._all and reroute is None and inner(host) is None  # nothing plays a machine of this network
         if everything or host == SAMPLE_DOMAIN or host.endswith("." + SAMPLE_DOMAIN):
             if self._sample is None:
                 self._sample = HttpFetcher(reroute=_sample_address(workspace.path), **asking, manners=_manners(workspace, only_named=True))

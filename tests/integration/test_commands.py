@@ -275,7 +275,7 @@ def test_resume_leaves_to_people_what_waits_for_people(kfm: Kfm, ws: Path) -> No
     number = propose(kfm, ws)
     said = kfm("resume")
     assert said.code == 0 and "Nothing to resume." in said.out and "1 wait for a person" in said.out and "review" in said.out
-    assert kfm("resume", "--json").json == {"runs": [], "waiting": 1}
+    assert kfm("resume", "--json").json == {"runs": [], "waiting": 1, "acts": []}
     assert [r["proposal"] for r in kfm("review", "--json").json["proposals"]] == [number]
 
 

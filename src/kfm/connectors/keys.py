@@ -64,7 +64,7 @@ class KeyFile:
             self._fresh, self._runs = [], []
 
     def _order(self) -> None:
-        run = np.concatenate(self._fresh)
+        run = np.concatenate([np.empty(0, np.int64), *self._fresh])
         run.sort()
         self._runs.append(run)
         self._fresh = []

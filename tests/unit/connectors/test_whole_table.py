@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kfm.connectors import writer
 from kfm.connectors.base import Books
+from kfm.connectors.keys import KeyFile
 
 SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
@@ -230,3 +231,7 @@ def test_every_feature_is_accounted_for(made, features, block, typed):
         p in ("[-98.5,38.5]", "[1,2,3]") and v not in ("NaN", "1e999") and (not typed or v in ("1", "2.5", "null")) for v, p in features
     ]
     assert {r["line"] for r in table.rejects} == {i for i, ok in enumerate(good, 1) if not ok}
+
+
+def test_a_table_without_rows_has_no_key_twice(tmp_path: Path) -> None:
+    assert KeyFile(tmp_path).resolve(tmp_path / "none.parquet", ("id",)) is None
