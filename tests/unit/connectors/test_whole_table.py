@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 
 import msgspec
 import pyarrow.parquet as pq
