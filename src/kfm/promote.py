@@ -37,7 +37,7 @@ from kfm.world import Outcome, World, table_rows
 if TYPE_CHECKING:
     from kfm.update import Steps
 
-__all__ = ["promote"]
+__all__ = ["ask_again", "promote"]
 
 
 def promote(world: World, dataset_id: str, run_id: str | None = None, *, wait: bool = False) -> "Steps":
@@ -243,14 +243,14 @@ class _Promote:
                 return row, "denied, its number must be taken"  # a frozen holder may still write it
             if changed:
                 ended = self._end(tx, row, "SUPERSEDED", "the registry entry or an input changed after it was proposed", now)
-                _ask_again(tx, row)
+                ask_again(tx, row)
                 return ended, "ended: SUPERSEDED"
             if no:
                 return self._end(tx, row, "REJECTED", self._why(no), now), "ended: REJECTED"
             if row.intent is None:
                 if row.pinned != head.generation:
                     ended = self._end(tx, row, "SUPERSEDED", f"base {row.pinned} is not the head {head.generation}", now)
-                    _ask_again(tx, row)
+                    ask_again(tx, row)
                     return ended, "ended: SUPERSEDED"
                 if not approved(world, row):  # once, for this generation: an approval given for anything else does not count
                     tx.leases.release(self.token)
@@ -414,10 +414,10 @@ class _Promote:
                         tx.runs.move(
                             other.run_id, "PROPOSED", state="SUPERSEDED", promo=0, reason="its base is not the head any more", ended_at=now
                         )
-                        _ask_again(tx, other)
+                        ask_again(tx, other)
                 follow_up(tx, world, row.dataset_id, row.run_id)
             elif state == "SUPERSEDED":
-                _ask_again(tx, row)
+                ask_again(tx, row)
             tx.leases.release(self.token)
             found: LedgerRow = row
             return found
@@ -515,7 +515,7 @@ class _Promote:
         )
 
 
-def _ask_again(tx: Any, row: LedgerRow) -> None:
+def ask_again(tx: Any, row: LedgerRow) -> None:
     """A superseded run is triggered again; parts that were to be assembled stay STAGED, which asks for the next assemble."""
     if not is_assembly(row):
         tx.jobs.put(row.dataset_id, row.partition, row.win)

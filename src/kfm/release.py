@@ -298,7 +298,7 @@ def check_shown(world: World, entry: DatasetEntry) -> None:
     raise UsageError(
         f"`release` of {entry.dataset_id} does not say which columns it shows.",
         expected="`release.show`: only columns it names leave",
-        remedy=f"kfm upgrade writes the columns of the last public version; or write `show: [{', '.join(last)}]` under `release` in"
+        remedy=f"`kfm upgrade` writes the columns of the last public version; or write `show: [{', '.join(last)}]` under `release` in"
         f" data/registry/{entry.dataset_id}.yml.",
     )
 

@@ -5,10 +5,12 @@ from typing import Any
 import msgspec
 
 from kfm.capture import capture_name, covered_source
+from kfm.clock import rfc3339
 from kfm.commitments import COMMITTED, SEALED
 from kfm.model.ledger import HeadKey, LedgerRow, WalRecord
 from kfm.model.schedule import without_emitter
-from kfm.receipts import manifest_without_values, pretty, report_without_values
+from kfm.promote import ask_again
+from kfm.receipts import finish, manifest_without_values, pretty, report_without_values
 from kfm.wal import covered, record_hash
 from kfm.world import World
 
@@ -29,25 +31,37 @@ def seal_dataset(world: World, dataset_id: str) -> int:
     """Seal what lies in plain text of a private dataset, in its files and in the store; how many files changed. Repeatable.
 
     What a receipt names by its digest keeps its name and its shape, without values; what it was lies sealed beside it, so that the digest is
-    still told. Proposals that wait for a person stay as they are: approvals speak of their bytes.
+    still told. A proposal in plain text that waits for a person is closed, for approvals would speak of bytes that go; the next run makes it again.
     """
     if not world.is_private(dataset_id):
         return 0
     world.require_key(dataset_id)
+    for row in world.store.transaction(lambda tx: _closed(tx, world, dataset_id)):
+        finish(world, row.run_id)
     rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 1_000_000))
-    waiting = {row.run_id for row in rows if row.ended_at is None}
-    changed = sum(_seal_file(world, dataset_id, path, waiting) for path in list(world.data.names(f"work/{dataset_id}")))
+    going = {row.run_id for row in rows if row.ended_at is None}
+    changed = sum(_seal_file(world, dataset_id, path, going) for path in list(world.data.names(f"work/{dataset_id}")))
     world.store.transaction(lambda tx: _cover_rows(tx, world, dataset_id, rows))
     world.store.vacuum()
     return changed
 
 
-def _seal_file(world: World, dataset_id: str, path: str, waiting: set[str]) -> bool:
+def _closed(tx: Any, world: World, dataset_id: str) -> list[LedgerRow]:
+    """Proposals of an earlier kfm that wait: SUPERSEDED, and asked for again."""
+    now, done = rfc3339(world.clock.now()), []
+    for row in tx.runs.open_runs(dataset_id):
+        if row.state == "PROPOSED" and row.intent is None and world.data.exists(f"work/{dataset_id}/proposals/{row.run_id}/proposal.json"):
+            done.append(tx.runs.move(row.run_id, "PROPOSED", state="SUPERSEDED", promo=0, reason="made before it was sealed", ended_at=now))
+            ask_again(tx, row)
+    return done
+
+
+def _seal_file(world: World, dataset_id: str, path: str, going: set[str]) -> bool:
     kind, _, rest = path.removeprefix(f"work/{dataset_id}/").partition("/")
     name, raw = path.rpartition("/")[2], b""
+    if rest.partition("/")[0] in going:  # its proposal names its files as they are
+        return False
     if kind in _WHOLE and not path.endswith(SEALED) and not any(word in path for word in _OPEN):
-        if kind == "proposals" and rest.partition("/")[0] in waiting:
-            return False
         world.data.create(path + SEALED, world.at_rest(path, world.data.read(path)))  # durable before the plain one goes
         world.data.remove(path)
         return True

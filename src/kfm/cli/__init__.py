@@ -55,6 +55,7 @@ COMMANDS = {  # name -> (module, what it is for)
     "gc": ("gc", "remove what retention no longer keeps"),
     "backup": ("backup", "back a workspace up, check a backup, restore one"),
     "policy": ("policy", "test, check, ask and try out the rules"),
+    "upgrade": ("upgrade", "bring a workspace of an earlier kfm along"),
     "reindex": ("reindex", "rebuild the store from the evidence files"),
     "sample-upstream": ("sample", "serve the sample datasets on loopback"),
 }

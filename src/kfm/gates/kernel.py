@@ -198,7 +198,7 @@ def labels(e: Evidence) -> Verdict:
             _no(
                 "labels.show",
                 "The registry does not say which columns are shown.",
-                f"Name them in `release: {{show: […]}}` of {where}; kfm upgrade does it for releases that only withhold.",
+                f"Name them in `release: {{show: […]}}` of {where}; `kfm upgrade` does it for releases that only withhold.",
             )
         )
     for column, look in shown_looks(release):

@@ -1,0 +1,153 @@
+"""Bring a workspace that an earlier kfm made along. Every step can be repeated; --dry-run only says what would be done.
+
+What is brought along
+  show         a release that only withholds gets `show`: the columns of its last public version
+  credential   `file:` and `cmd:` references of registry entries move into the credential table of kfm.yml
+  sealed       journals, reports and candidates of datasets that are not public are sealed
+  root         a new version of the root says from which generation on approvals are recorded; the store remembers it
+  catalog      catalogs are rendered as they are now
+
+Generations made before stay as they are; `kfm verify` says from which time they are.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+from msgspec import UNSET
+
+from kfm.attest import KeyFolder
+from kfm.cli.call import Parser, emit
+from kfm.config import change_entry, entry_path, parse, registered
+from kfm.durable import replace_durably
+from kfm.errors import Denied, KfmError
+from kfm.projection import project, stale_records
+from kfm.release import shown_last
+from kfm.roots import record_root
+from kfm.sealing import seal_dataset
+from kfm.wiring import open_world
+from kfm.workspace import Workspace, open_workspace
+from kfm.world import World
+
+__all__ = ["configure", "main"]
+
+_RUNS_CODE = ("file:", "cmd:")
+
+
+class Step(NamedTuple):
+    """One thing that was, or would be, brought along."""
+
+    kind: str
+    where: str
+    what: str
+
+
+def configure(parser: Parser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
+    parser.add_argument("--root-key", type=Path, action="append", default=[], metavar="FILE", help="the root key, where it was exported")
+
+
+def main(args: Any) -> int:
+    workspace = open_workspace(args.workspace)
+    done = list(_credentials(workspace, args.dry_run))
+    workspace = open_workspace(args.workspace)  # as it is registered now
+    with open_world(workspace) as world:
+        done += [*_shown(workspace, world, args.dry_run), *_sealed(workspace, world, args.dry_run)]
+    keys = KeyFolder(workspace.path / "keys", root_keys=args.root_key)
+    missing = ""
+    try:
+        done += _root(keys, args.dry_run)
+    except Denied as error:
+        missing = error.happened
+    with open_world(open_workspace(args.workspace)) as world:
+        record_root(world)
+        done += _catalogs(workspace, world, args.dry_run)
+    if args.json:
+        emit({"dry_run": args.dry_run, "steps": [step._asdict() for step in done], "missing": missing})
+        return 3 if missing else 0
+    for step in done:
+        print(f"  {step.kind:<11} {step.where:<28} {step.what}")
+    print(f"{len(done)} {'to do' if args.dry_run else 'done'}" if done else "Nothing to bring along.")
+    if missing:
+        print(f"\n{missing} Run `kfm upgrade --root-key FILE` with the exported root key.")
+    return 3 if missing else 0
+
+
+def _credentials(workspace: Workspace, dry: bool) -> Iterator[Step]:
+    """The table first, then the entry that names it: in between the entry still says what it said."""
+    for name in registered(workspace.path):
+        path = entry_path(workspace.path, name)
+        source = parse(path.read_bytes(), path.name).get("source")
+        headers = source.get("headers", {}) if isinstance(source, dict) else {}
+        moved = {h: str(v) for h, v in headers.items() if str(v).startswith(_RUNS_CODE)} if isinstance(headers, dict) else {}
+        if not moved:
+            continue
+        named = {h: f"{name}_{''.join(c if c.isalnum() else '_' for c in h.lower())}" for h in moved}
+        if not dry:
+            _add_credentials(workspace.path / "kfm.yml", {named[h]: v for h, v in moved.items()})
+            change_entry(
+                workspace.path, name, {"source": {**source, "headers": {**headers, **{h: f"credential:{n}" for h, n in named.items()}}}}
+            )
+        yield from (Step("credential", f"data/registry/{path.name}", f"{h} is `credential:{n}`") for h, n in named.items())
+
+
+def _add_credentials(path: Path, found: dict[str, str]) -> None:
+    text = path.read_text()
+    table = (yaml.safe_load(text) or {}).get("credentials") or {}
+    kept, inside = [], False
+    for line in text.splitlines():  # the table is written anew, everything else stays as it is
+        inside = line.startswith("credentials:") or (inside and (not line.strip() or line[0] in " \t"))
+        kept += [] if inside else [line]
+    lines = [f"  {name}: {msgspec.json.encode(value).decode()}" for name, value in {**table, **found}.items()]
+    replace_durably(path, "\n".join([*kept, "credentials:", *lines, ""]).encode())
+
+
+def _shown(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:
+    for name in registered(workspace.path):
+        entry = workspace.readable(name)
+        if entry is None or entry.release is None or entry.release.show is not UNSET:
+            continue
+        show = list(shown_last(world, name))
+        if not dry:
+            path = entry_path(workspace.path, name)
+            plain = parse(path.read_bytes(), path.name)
+            change_entry(workspace.path, name, {"release": {**plain["release"], "show": show}})
+        yield Step("show", f"data/registry/{name}", f"only {', '.join(show)} leave" if show else "no column leaves: nothing was public yet")
+
+
+def _sealed(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:
+    for name in registered(workspace.path):
+        if not world.is_private(name) or not any(True for _ in world.data.names(f"work/{name}")):
+            continue
+        if dry:
+            yield Step("sealed", f"data/work/{name}", "what is in plain text would be sealed")
+            continue
+        count = seal_dataset(world, name)
+        if count:
+            yield Step("sealed", f"data/work/{name}", f"{count} files")
+
+
+def _root(keys: KeyFolder, dry: bool) -> list[Step]:
+    trust = keys.trust()
+    if trust is None or trust.document is None or trust.document.floor is not UNSET:
+        return []
+    if not dry:
+        keys.renew(2)
+    return [Step("root", "keys/root", f"version {trust.document.version + 1} says from which generation on approvals are recorded")]
+
+
+def _catalogs(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:
+    for name in registered(workspace.path):
+        try:
+            head = world.store.transaction(lambda tx, name=name: world.channel(name).head(tx))
+        except KfmError:
+            continue  # `kfm doctor` says what is wrong with it
+        if not head.generation or workspace.readable(name) is None:
+            continue
+        before = list(stale_records(world, head))
+        if not dry:
+            project(world, name)
+        if before:
+            yield Step("catalog", f"data/catalog, {name}", "rendered as it is now")
