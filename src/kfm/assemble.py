@@ -27,7 +27,7 @@ from kfm.policy.base import Decision
 from kfm.proposal import acceptable, load, needed, proposal_path, registry_digest, terms_before
 from kfm.quarantine import check_base
 from kfm.receipts import run_files
-from kfm.records import prov_record, read_facts, version_records
+from kfm.records import origin_of, prov_record, version_records
 from kfm.release import (
     Tables,
     digest_of,
@@ -163,7 +163,7 @@ def _pin(work: "Update", wal: Wal) -> Generation:
 
 def _candidate(work: "Update", wal: Wal, tables: Tables, pin: Mapping[str, Any]) -> dict[str, Any]:
     target, release = work.target, work.target.entry.release
-    before = _origin_of_base(work, pin["base_version"]) if target.entry.merge != "replace" else []
+    before = origin_of(work.world.data, target.dataset_id, pin["base_version"]) if target.entry.merge != "replace" else []
     origin = origins_of(msgspec.json.decode(wal.run.source_metadata), before)
     return {
         "run_id": wal.run.run_id,
@@ -183,13 +183,6 @@ def _candidate(work: "Update", wal: Wal, tables: Tables, pin: Mapping[str, Any])
         **_facts_of(target, tables.result, tables.artifacts),
         **({"origin": origin} if origin else {}),
     }
-
-
-def _origin_of_base(work: "Update", version_id: str | None) -> list[str]:
-    """How the rows were obtained that a version goes on with."""
-    if version_id is None or not work.world.data.exists(f"processed/{work.target.dataset_id}/{version_id}/version.json"):
-        return []
-    return list(read_facts(work.world.data, work.target.dataset_id, version_id).get("origin", ()))
 
 
 def _write_candidate(work: "Update", row: LedgerRow, candidate: dict[str, Any]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from kfm.zones.base import Zone
 __all__ = [
     "derived_prov",
     "describe",
+    "origin_of",
     "previous_versions",
     "prov_record",
     "read_facts",
@@ -56,6 +57,13 @@ def read_facts(zone: Zone, dataset_id: str, version_id: str) -> dict[str, Any]:
     """The facts of a version that lies in `processed`."""
     facts: dict[str, Any] = canonical.loads(zone.read(f"processed/{dataset_id}/{version_id}/version.json"))
     return facts
+
+
+def origin_of(zone: Zone, dataset_id: str, version_id: str | None) -> list[str]:
+    """How the data of a version were obtained, as its facts say; nothing for live ones, or where there is no version."""
+    if version_id is None or not zone.exists(f"processed/{dataset_id}/{version_id}/version.json"):
+        return []
+    return list(read_facts(zone, dataset_id, version_id).get("origin", ()))
 
 
 def describe(

@@ -9,7 +9,7 @@ from kfm.channel import last_act
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
 from kfm.model.window import seconds
 from kfm.receipts import JOB_TYPE
-from kfm.records import read_facts
+from kfm.records import origin_of
 from kfm.world import World
 
 __all__ = ["Shown", "dataset_status", "shown"]
@@ -46,7 +46,7 @@ def dataset_status(world: World, dataset_id: str) -> dict[str, Any]:
         "last_run_id": found.row.run_id if found.row is not None else None,
         "reason": found.reason,
         "next": found.next,
-        "origin": read_facts(world.data, dataset_id, head.version_id).get("origin", []) if head.version_id is not None else [],
+        "origin": origin_of(world.data, dataset_id, head.version_id),
     }
 
 

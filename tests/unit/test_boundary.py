@@ -18,6 +18,7 @@ KEEPS = {  # command -> why it need not ask
     **dict.fromkeys(("verify", "gates", "review", "witness", "policy", "reindex"), "compares digests, signatures and rules"),
     **dict.fromkeys(("keys", "grant", "licence", "approve", "reject", "switch"), "is about who may do what"),
     "rollback": "changes what is official",
+    "upgrade": "seals, signs and writes registry entries",
     **dict.fromkeys(("quarantine",), "is the workbench of the restricted side: what was refused was never official"),
     **dict.fromkeys(("backup", "gc"), "keeps or removes the whole workspace for who holds it anyway"),
 }

@@ -5,7 +5,7 @@ from typing import Any
 from kfm.boundary import cited
 from kfm.cli.call import Parser, emit, reader_flag, reader_of
 from kfm.model.origin import worded
-from kfm.records import read_facts
+from kfm.records import origin_of
 from kfm.ref import dataset_of
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
@@ -26,7 +26,7 @@ def main(args: Any) -> int:
         ref = cited(world, args.ref, reader_of(args))
         row = world.store.read(lambda tx: tx.runs.maker_of(ref.dataset_id, ref.version_id))
         trust = world.keys.trust()
-        origin = read_facts(world.data, ref.dataset_id, ref.version_id).get("origin", [])
+        origin = origin_of(world.data, ref.dataset_id, ref.version_id)
     year = row.timestamp[:4] if row is not None else "n.d."
     by = worded(origin, entry.custodian or ", ".join(o.split(" <")[0] for o in entry.owners) or "unknown custodian")
     address = f"kfm://dataset/{ref.dataset_id}@{ref.version_id}"
