@@ -10,7 +10,7 @@ from kfm.model.ledger import Generation, LedgerRow
 from kfm.records import read_facts
 from kfm.release import candidate_of, govern_job, open_table, records_of_version, suppress_rules
 from kfm.world import World
-from kfm.zones.base import hash_file, note, room
+from kfm.zones.base import copied, hash_file, room
 
 __all__ = ["fetch_table"]
 
@@ -36,7 +36,7 @@ def fetch_table(world: World, url: str, etag: str | None, into: Path) -> Fetched
             job = govern_job(entry, table, name, shape.schema, rules, stored["digest"], released=False)
             world.transform(job, room(scratch, "left"), None)
             table = scratch / "left" / name
-        note(into, table.read_bytes())
+        copied(table, into)
     found = hash_file(into)
     return Fetched(status=200, final_url=url, etag=validator, size=found.size, digest=found.digest)
 

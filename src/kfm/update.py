@@ -563,7 +563,7 @@ class Update:
         world = self.world
         if path and world.data.exists(path):
             kept = f"ledger/quarantine/{run_id}-{path.split('/')[-2][:8]}-{path.rsplit('/', 1)[-1]}"
-            world.root.create(kept, world.data.read(path))
+            world.root.create(kept, world.data.local(path))
             world.data.remove(path)
         self.log.say("part.damaged", stage="idempotency", level="warning", damaged_run=run_id, path=path, kept="ledger/quarantine")
 

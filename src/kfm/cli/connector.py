@@ -10,6 +10,7 @@ import csv
 import io
 import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -162,12 +163,16 @@ def _write(workspace: Workspace, name: str, args: Any) -> int:
     return 1 if findings else 0
 
 
-def _created(path: Path, content: bytes, hidden: bool) -> bool:
+def _created(path: Path, content: bytes | Path, hidden: bool) -> bool:
     """Write a file that is not there yet; what is not for everyone is only for its owner."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(path, "xb", opener=lambda p, flags: os.open(p, flags, 0o600 if hidden else 0o666)) as file:
-            file.write(content)
+            if isinstance(content, Path):
+                with content.open("rb") as given:
+                    shutil.copyfileobj(given, file)
+            else:
+                file.write(content)
     except FileExistsError:
         return False
     return True
@@ -184,7 +189,7 @@ def _accept(workspace: Workspace, name: str) -> list[Any]:
     return check_connector(workspace.path, name)
 
 
-def _drawn(name: str, args: Any) -> tuple[dict[Path, bytes], dict[str, Any]]:
+def _drawn(name: str, args: Any) -> tuple[dict[Path, bytes | Path], dict[str, Any]]:
     """Every file of the new connector, and its registry entry."""
     folder = Path("scripts", "connectors", name)
     kind = args.kind or ("delimited" if args.file and args.sensitivity == "public" else "http_file")
@@ -192,14 +197,14 @@ def _drawn(name: str, args: Any) -> tuple[dict[Path, bytes], dict[str, Any]]:
     entry: dict[str, Any] = {"dataset_id": name, "title": args.title or name.replace("_", " ").capitalize()}
     entry |= {"licence": args.licence} if args.licence else {}
     entry |= {"sensitivity": args.sensitivity, "policy_label": args.policy_label or args.sensitivity}
-    files: dict[Path, bytes] = {}
+    files: dict[Path, bytes | Path] = {}
     if args.file:
-        whole = _read(args.file)
+        beginning = _beginning(args.file)
         plain = check_id(re.sub(r"[^A-Za-z0-9._-]+", "-", args.file.name), "file name")
         if not args.url:
             source["url"] = f"file:///inbox/{name}/{plain}"
-            files[Path("inbox", name, plain)] = whole
-        table = _Table(whole, args, kind)
+            files[Path("inbox", name, plain)] = args.file
+        table = _Table(*beginning, args, kind)
         columns = list(table.names.values()) if kind == "delimited" else list(table.names)
         unknown = [c for c in (*args.key, args.time_column) if c and c not in columns]
         if unknown:
@@ -232,9 +237,12 @@ def _ending(args: Any, kind: str) -> str:
     return end
 
 
-def _read(path: Path) -> bytes:
+def _beginning(path: Path) -> tuple[bytes, bool]:
+    """The first bytes of a file, and whether that is all of it."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            found = file.read(_MOST)
+            return found, not file.read(1)
     except OSError as error:
         raise UsageError(f"{path.name} cannot be read: {error.strerror}.", expected="a file", remedy="Check the path.") from error
 
@@ -242,10 +250,10 @@ def _read(path: Path) -> bytes:
 class _Table:
     """A CSV somebody brings: its columns with the types their values have, and its first rows."""
 
-    def __init__(self, whole: bytes, args: Any, kind: str) -> None:
+    def __init__(self, beginning: bytes, is_all: bool, args: Any, kind: str) -> None:
         self._encoding = args.encoding
         try:
-            text = whole[:_MOST].decode(args.encoding or "utf-8-sig", "strict" if len(whole) <= _MOST else "ignore")
+            text = beginning.decode(args.encoding or "utf-8-sig", "strict" if is_all else "ignore")
         except (UnicodeDecodeError, LookupError) as error:
             raise UsageError(f"{args.file.name} is not {args.encoding or 'UTF-8'}.", expected="its encoding", remedy="Name it: --encoding cp1252, for one.") from error  # fmt: skip
         head = text.split("\n", 1)[0]
