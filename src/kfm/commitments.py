@@ -124,6 +124,9 @@ class Vaults:
     def has_key(self, dataset_id: str) -> bool:
         return (self._kept / dataset_id).is_file()
 
+    def has_salt(self, dataset_id: str) -> bool:
+        return any((folder / f"{dataset_id}.salt").is_file() for folder in (self._kept, self._folder))
+
     def erase(self, dataset_id: str) -> None:
         """Destroy the data key: everything it sealed, wherever a copy lies, is gone."""
         path = self._folder / dataset_id

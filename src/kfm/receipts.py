@@ -100,11 +100,16 @@ def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[
         "tool_versions": _tool_versions(world),
         **({"backfill": row.backfill} if row.backfill else {}),
         **({"parts": row.part} if is_assembly(row) else {}),
-        **({"records": pinned} if (pinned := _payload(world, row, records, "pin").get("records")) else {}),
+        **({"records": _uncounted(pinned)} if (pinned := _payload(world, row, records, "pin").get("records")) else {}),
         **({"request_reason": plan["request_reason"]} if plan.get("request_reason") else {}),
         **world.facts(),
         **world.marks,
     }
+
+
+def _uncounted(records: Mapping[str, Any]) -> dict[str, Any]:
+    """Where sealed records lie, by which digest they are known, and not how many they are: that is nobody's business."""
+    return {k: _uncounted(v) if isinstance(v, Mapping) else v for k, v in records.items() if k not in ("rows", "size", "columns", "counts")}
 
 
 def _tool_versions(world: World) -> dict[str, str]:

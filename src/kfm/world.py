@@ -240,7 +240,11 @@ class World:
 
     def stand_in(self, dataset_id: str, value: str) -> str:
         """`value`, or the commitment that stands for it in public."""
-        return self.vaults.commit(dataset_id, value) if self.vaults is not None and self.is_private(dataset_id) else value
+        if self.vaults is None or not self.is_private(dataset_id):
+            return value
+        if not self.vaults.has_salt(dataset_id):
+            self._not_lost(dataset_id, f"{dataset_id}.salt")
+        return self.vaults.commit(dataset_id, value)
 
     def veil(self, dataset_id: str) -> Veil:
         """What texts of a dataset are written down behind, and read through."""
@@ -248,12 +252,15 @@ class World:
 
     def require_key(self, dataset_id: str) -> None:
         """Raise `Denied` when the data key was lost: it is not quietly replaced while something sealed with it lies here."""
-        if self.vaults is None or self.vaults.has_key(dataset_id) or not self.is_private(dataset_id):
-            return
+        if self.vaults is not None and not self.vaults.has_key(dataset_id) and self.is_private(dataset_id):
+            self._not_lost(dataset_id, dataset_id)
+
+    def _not_lost(self, dataset_id: str, name: str) -> None:
+        """Raise `Denied` for a secret that is not here though something made with it is: another one would call all of that false."""
         places = (f"raw/{dataset_id}/captures", f"work/{dataset_id}/parts", f"work/{dataset_id}/proposals")
         if any(path.endswith(SEALED) for place in places for path in self.data.names(place)):
             raise Denied(
-                f"keys/data/{dataset_id} is missing, and earlier captures were sealed with it.",
+                f"keys/data/{name} is missing, and what lies here was sealed or committed to with it.",
                 expected="the data key of this dataset",
                 remedy="Restore it with `kfm keys restore`; if it is gone for good, `kfm withdraw --erase` makes a clean start.",
             )

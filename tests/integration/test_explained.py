@@ -62,11 +62,12 @@ def test_one_record_more_or_less_does_not_show(kfm: Kfm, ws: Path, up: Upstream)
     second = public(kfm, ws)
     assert len([r for r in second if r not in first]) == 1, "three came to the last place"
     assert len([r for r in first if r not in second]) == 1, "three left the third; the fourth lost one, and stays"
-    assert kfm("withdraw", "pits", "--record", "site=s3-1", "--reason", "asked").code == 0
-    assert len(public(kfm, ws)) == 3, "it is not held back: two are left there"
-    assert kfm("verify").code == 0 and kfm("doctor").code == 0
     receipts = [p for p in (ws / "receipts").rglob("*.json") if json.loads(p.read_text())["status"] == "succeeded"]
     assert len(receipts) == 2 and [kfm("rebuild", str(p)).code for p in receipts] == [0, 0], "the difference is made again as it was judged"
+    assert kfm("withdraw", "pits", "--record", "site=s3-1", "--reason", "asked", "--yes").code == 0
+    assert len(public(kfm, ws)) == 3, "it is not held back: two are left there"
+    assert kfm("verify").code == 0 and kfm("doctor").code == 0
+    assert [kfm("rebuild", str(p)).code for p in receipts] == [3, 3], "what was withdrawn is in them"
 
 
 @pytest.mark.drill  # four runs with all their twins

@@ -55,7 +55,9 @@ def test_an_older_workspace_is_brought_along(older: Path, capsys: pytest.Capture
 def test_references_that_run_something_move_into_the_table_of_kfm_yml(older: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kfm = caller(older, capsys)
     entry = older / "data/registry/birds.yml"
-    text = entry.read_text().replace('"file:///inbox/birds.csv"', '"https://birds.example/b.csv", headers: {X-Key: "cmd:echo secret"}')
+    text = entry.read_text().replace(
+        '"file:///inbox/birds.csv"', '"https://birds.example/b.csv?all=1&token=file:secret.txt", headers: {X-Key: "cmd:echo secret"}'
+    )
     entry.write_text(text)
     (older / "kfm.yml").write_text((older / "kfm.yml").read_text() + "credentials:\n  other: env:OTHER\n")
     assert kfm("dataset", "check", "birds").code == 2
@@ -64,3 +66,16 @@ def test_references_that_run_something_move_into_the_table_of_kfm_yml(older: Pat
     config = (older / "kfm.yml").read_text()
     assert 'birds_x_key: "cmd:echo secret"' in config and 'other: "env:OTHER"' in config
     assert "credential:birds_x_key" in entry.read_text() and "cmd:" not in entry.read_text()
+    assert "?all=1&token=credential:birds_token" in entry.read_text() and 'birds_token: "file:secret.txt"' in config
+
+
+def test_a_salt_that_was_lost_is_named_and_not_made_again(older: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kfm = caller(older, capsys)
+    assert kfm("upgrade").code == 0
+    salt = older / "keys/data/sites.salt"
+    kept = salt.read_bytes()
+    salt.unlink()
+    assert kfm("verify", "sites").code == 3 and kfm("run", "sites").code == 3
+    assert not salt.exists(), "another one would call everything false that was committed to with the first"
+    salt.write_bytes(kept)
+    assert kfm("verify", "sites").code == 0

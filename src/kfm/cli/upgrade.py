@@ -10,7 +10,8 @@ What is brought along
 Generations made before stay as they are; `kfm verify` says from which time they are.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from kfm.durable import replace_durably
 from kfm.errors import Denied, KfmError
 from kfm.projection import project, stale_records
 from kfm.release import shown_last
+from kfm.retention import alone
 from kfm.roots import record_root
 from kfm.sealing import seal_dataset
 from kfm.wiring import open_world
@@ -34,6 +36,7 @@ from kfm.world import World
 __all__ = ["configure", "main"]
 
 _RUNS_CODE = ("file:", "cmd:")
+_IN_A_QUERY = re.compile(r"(?P<before>[?&])(?P<field>[^=&#]+)=(?P<value>(?:file|cmd):[^&#]+)")
 
 
 class Step(NamedTuple):
@@ -54,6 +57,7 @@ def main(args: Any) -> int:
     done = list(_credentials(workspace, args.dry_run))
     workspace = open_workspace(args.workspace)  # as it is registered now
     with open_world(workspace) as world:
+        record_root(world)  # nothing is signed on top of a root that was cut back
         done += [*_shown(workspace, world, args.dry_run), *_sealed(workspace, world, args.dry_run)]
     keys = KeyFolder(workspace.path / "keys", root_keys=args.root_key)
     missing = ""
@@ -62,7 +66,8 @@ def main(args: Any) -> int:
     except Denied as error:
         missing = error.happened
     with open_world(open_workspace(args.workspace)) as world:
-        record_root(world)
+        if not args.dry_run:
+            record_root(world)
         done += _catalogs(workspace, world, args.dry_run)
     if args.json:
         emit({"dry_run": args.dry_run, "steps": [step._asdict() for step in done], "missing": missing})
@@ -80,17 +85,25 @@ def _credentials(workspace: Workspace, dry: bool) -> Iterator[Step]:
     for name in registered(workspace.path):
         path = entry_path(workspace.path, name)
         source = parse(path.read_bytes(), path.name).get("source")
-        headers = source.get("headers", {}) if isinstance(source, dict) else {}
-        moved = {h: str(v) for h, v in headers.items() if str(v).startswith(_RUNS_CODE)} if isinstance(headers, dict) else {}
+        if not isinstance(source, dict) or not isinstance(headers := source.get("headers", {}), dict):
+            continue  # `kfm dataset check` says what is wrong with it
+        url = str(source.get("url", ""))
+        asked = {m["field"]: m["value"] for m in _IN_A_QUERY.finditer(url)}
+        moved = {h: str(v) for h, v in headers.items() if str(v).startswith(_RUNS_CODE)} | asked
         if not moved:
             continue
         named = {h: f"{name}_{''.join(c if c.isalnum() else '_' for c in h.lower())}" for h in moved}
         if not dry:
             _add_credentials(workspace.path / "kfm.yml", {named[h]: v for h, v in moved.items()})
-            change_entry(
-                workspace.path, name, {"source": {**source, "headers": {**headers, **{h: f"credential:{n}" for h, n in named.items()}}}}
-            )
+            told: dict[str, Any] = {**source, "url": _with_names(url, named)}
+            if headers:
+                told["headers"] = {h: f"credential:{named[h]}" if h in named else v for h, v in headers.items()}
+            change_entry(workspace.path, name, {"source": told})
         yield from (Step("credential", f"data/registry/{path.name}", f"{h} is `credential:{n}`") for h, n in named.items())
+
+
+def _with_names(url: str, named: Mapping[str, str]) -> str:
+    return _IN_A_QUERY.sub(lambda m: f"{m['before']}{m['field']}=credential:{named[m['field']]}", url)
 
 
 def _add_credentials(path: Path, found: dict[str, str]) -> None:
@@ -101,7 +114,7 @@ def _add_credentials(path: Path, found: dict[str, str]) -> None:
         inside = line.startswith("credentials:") or (inside and (not line.strip() or line[0] in " \t"))
         kept += [] if inside else [line]
     lines = [f"  {name}: {msgspec.json.encode(value).decode()}" for name, value in {**table, **found}.items()]
-    replace_durably(path, "\n".join([*kept, "credentials:", *lines, ""]).encode())
+    replace_durably(path, "\n".join([*kept, "credentials:", *lines, ""]).encode(), path.stat().st_mode & 0o777)
 
 
 def _shown(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:
@@ -124,7 +137,8 @@ def _sealed(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:
         if dry:
             yield Step("sealed", f"data/work/{name}", "what is in plain text would be sealed")
             continue
-        count = seal_dataset(world, name)
+        with alone(world, name, 60.0):
+            count = seal_dataset(world, name)
         if count:
             yield Step("sealed", f"data/work/{name}", f"{count} files")
 

@@ -107,7 +107,7 @@ select * from lineage where (cast(:dataset_id as text) is null or dataset_id = :
 select * from head_key where dataset_id = :dataset_id and partition = :partition and win = :win
 -- name: head_key_all
 select * from head_key where dataset_id = :dataset_id
--- name: generation_forget
+-- name: generation_delete
 delete from generation where dataset_id = :dataset_id
 -- name: head_key_latest
 select * from head_key where dataset_id = :dataset_id order by checked_at desc limit 1

@@ -20,8 +20,11 @@ _WAL_FIELDS = WalRecord.__struct_fields__
 
 def _load_queries() -> dict[str, str]:
     text = "\n".join(file.read_text() for file in sorted(_HERE.glob("*.sql")))
-    parts = re.split(r"(?m)^-- name: (\w+)\n", text)
-    return dict(zip(parts[1::2], (p.strip() for p in parts[2::2])))
+    _, *parts = re.split(r"(?m)^-- name: (\w+)\n", text)
+    found = dict(zip(parts[::2], (p.strip() for p in parts[1::2])))
+    if len(found) * 2 != len(parts):
+        raise AssertionError("two queries have one name, and one of them would never be asked")
+    return found
 
 
 SQL = _load_queries()
@@ -438,7 +441,7 @@ class IndexView(View):
 
     def forget_generations(self, dataset_id: str) -> None:
         """Forget what was read from the files of a channel: the next look at its head reads them again."""
-        self._do("generation_forget", dataset_id=dataset_id)
+        self._do("generation_delete", dataset_id=dataset_id)
 
     def latest_check(self, dataset_id: str) -> HeadKey | None:
         row = self._one("head_key_latest", dataset_id=dataset_id)
