@@ -16,7 +16,7 @@ from kfm.acts import pinned
 from kfm.catalog.base import rendered
 from kfm.channel import whole_withdrawn, withdrawn_inside
 from kfm.clock import rfc3339
-from kfm.errors import Denied, Fenced, UsageError
+from kfm.errors import Fenced, KfmError, UsageError
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.staged import is_assembly, pins_path
 from kfm.model.window import seconds
@@ -228,7 +228,7 @@ class _Marks:
         return row.run_id not in self.decided and any(True for _ in self.world.data.names(folder))
 
     def _journal(self, row: LedgerRow) -> bytes | None:
-        """What a journal says, uncovered; None when it is not here. Raises `Denied` where it is sealed and the key is missing."""
+        """What a journal says, uncovered; None when it is not here. Raises where it is sealed and the key is missing or damaged."""
         raw = read_run_file(self.world.data, self.id, row.run_id, "wal.jsonl", {})
         if raw is None and not row.archived:
             records = self.world.store.read(lambda tx: tx.runs.raw_journal(row.wal_id))
@@ -240,10 +240,10 @@ class _Marks:
         return b"\n".join([raw, *(veil.uncover(text).encode() for text in sorted(sealed))])
 
     def _parts(self) -> set[str] | None:
-        """None: what names them is sealed and the key is missing, so all of them are needed."""
+        """None: what names them cannot be read (sealed, and the key is missing or damaged), so all of them are needed."""
         try:
             return self._named_parts()
-        except Denied:
+        except KfmError:
             return None
 
     def _named_parts(self) -> set[str]:
@@ -257,10 +257,10 @@ class _Marks:
         return named | digests | {row.part.removeprefix("sha256:")[:32] for row in self.runs.values() if row.part}
 
     def _captures(self) -> set[str] | None:
-        """None: a run that is needed does not say what it captured, so all of them are."""
+        """None: a run that is needed does not say what it captured, or cannot be read, so all of them are."""
         try:
             return self._named_captures()
-        except Denied:
+        except KfmError:
             return None
 
     def _named_captures(self) -> set[str] | None:

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from kfm.acts import Act
 from kfm.channel import Channel
 from kfm.cli import main
 from kfm.cli.init import make_workspace
+from kfm.erase import _erasable
 from kfm.model.paths import PLACES, place_of
+from kfm.receipts import pretty
 from kfm.sample_upstream import SampleUpstream
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
@@ -160,3 +164,21 @@ def test_every_file_lies_in_a_place_of_the_table(two: Path) -> None:
                 strange += [name] if place_of(zone, name, QUAKES) is None else []
     assert strange == []
     assert place_of("data", f"work/{QUAKES}/something/new", QUAKES) in [p for p in PLACES if p.erased == "all"]
+
+
+def test_a_persons_hold_on_the_official_version_outlives_an_erasure(tmp_path: Path) -> None:
+    for version in ("v1", "v2"):
+        LocalZone(tmp_path).create(f"work/{QUAKES}/holds/{version}.json", b"{}")
+    assert list(_erasable(LocalZone(tmp_path), QUAKES, {"v2"})) == [f"work/{QUAKES}/holds/v1.json"]
+
+
+def test_a_damaged_channel_keeps_no_other_dataset_from_being_finished(kfm: Kfm, two: Path) -> None:
+    with open_world(open_workspace(two)) as world:
+        made = world.channel(QUAKES).predicate(2)
+        assert made is not None
+        world.data.create("catalog/channels/a_damaged/00000002.json", b"{}")
+        for name in ("a_damaged", QUAKES):
+            act = Act(at="2001-02-03T04:05:06Z", predicate=replace(made, dataset_id=name, root=None))
+            world.data.create(act.path, pretty(act))
+    said = kfm("resume", "--json")
+    assert said.code == 6 and "a_damaged" in said.err and [act["dataset_id"] for act in said.json["acts"]] == [QUAKES]

@@ -232,6 +232,9 @@ def test_without_the_data_key_what_is_sealed_is_named_and_nothing_else_fails(sit
     site.serve("official", body(note="another day"))
     said = site.kfm("run", "official")
     assert said.code == 3 and "keys/data/official is missing" in said.out + said.err, "the key is not replaced"
+    for damaged in ("not a key\n", f"{'0' * 64}\n"):
+        (ws / "keys" / "data" / "official").write_text(damaged)
+        assert site.kfm("gc").code == 0, "what a journal or a proposal names is not known, so all of it stays"
     (ws / "key").rename(ws / "keys" / "data" / "official")
     assert site.kfm("run", "official").code == 0
 

@@ -12,7 +12,7 @@ from kfm.cli.run import tell
 from kfm.cli.terminal import progress, say, sign
 from kfm.cli.wal import find_run
 from kfm.erase import finish_erasure
-from kfm.errors import Fenced, KfmError
+from kfm.errors import KfmError
 from kfm.inline import resume_run
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import seconds
@@ -50,17 +50,19 @@ def _resumed(workspace: Workspace, world: World, row: LedgerRow, wait: float) ->
 
 
 def _acts(world: World, names: list[str], wait: float) -> tuple[list[dict[str, str]], int]:
-    """Finish what people began: erasures, and what follows from rollbacks and withdrawals; the exit code when a run is in the way."""
+    """Finish what people began: erasures, and what follows from rollbacks and withdrawals; the worst exit code.
+
+    An error of one dataset (a run is in the way, its channel is damaged) does not keep the others from going on.
+    """
     done, code = [], 0
     for name in names:
         try:
             count = finish_erasure(world, name, wait)
-        except Fenced as error:
-            say(error.happened)
-            code = error.exit_code
-            continue
-        done += [] if count is None else [{"dataset_id": name, "done": f"erasure finished, {count} files destroyed"}]
-        done += [{"dataset_id": name, "done": f"{told} finished"} for told in settle(world, name)]
+            done += [] if count is None else [{"dataset_id": name, "done": f"erasure finished, {count} files destroyed"}]
+            done += [{"dataset_id": name, "done": f"{told} finished"} for told in settle(world, name)]
+        except KfmError as error:
+            say(f"{name}: {error}")
+            code = max(code, error.exit_code)
     return done, code
 
 

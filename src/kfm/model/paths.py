@@ -25,6 +25,7 @@ PLACES = (
     Place("data", "work/{id}/acts/", "never", "what people are about to do"),
     Place("data", "work/{id}/erasures/", "never", "that something was erased, when and by whose authority"),
     Place("data", "work/{id}/withdrawals/", "never", "rules that keep withdrawn records out"),
+    Place("data", "work/{id}/holds/", "but the official version", "versions that a person said stay"),
     Place("data", "work/{id}/derived/", "but the official version", "where what a withdrawal left comes from"),
     Place("data", "catalog/channels/{id}/", "never", "what was official, by commitment"),
     Place("data", "catalog/dcat/{id}.json", "never", "rendered from the head"),
