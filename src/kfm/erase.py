@@ -14,6 +14,7 @@ from kfm.acts import Act, after, drop, erasing, intend, meant
 from kfm.channel import pinned_parts
 from kfm.clock import rfc3339
 from kfm.errors import KfmError
+from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.paths import PLACES, place_of
 from kfm.model.staged import is_assembly
@@ -26,7 +27,7 @@ from kfm.store.base import Token
 from kfm.world import World
 from kfm.zones.base import Zone
 
-__all__ = ["Erasure", "Mark", "backups_of", "destroy_left", "erase_again", "finish_erasure", "left_behind", "plan_again"]
+__all__ = ["Erasure", "Mark", "backups_of", "destroy_left", "erase_again", "finish_erasure", "left_behind", "plan_again", "unfinished"]
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +47,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     channel: dict[str, str]  # name -> text of every generation up to it
 
 
-def plan_again(world: World, dataset_id: str) -> Act | None:
-    """The plan of an erasure that the channel shows last and nobody finished: made anew when it was lost. None: there is none."""
+def unfinished(world: World, dataset_id: str) -> GenerationPredicate | None:
+    """The erasure that the channel shows last and nobody finished. None: there is none."""
     channel = world.channel(dataset_id)
     head: Generation = world.store.transaction(lambda tx: channel.head(tx))
     made = channel.predicate(head.generation) if head.generation else None
@@ -57,7 +58,13 @@ def plan_again(world: World, dataset_id: str) -> Act | None:
         return None
     if world.data.exists(_record(dataset_id, made.generation)) and not list(left_behind(world, dataset_id)):
         return None
-    found: Act = world.store.transaction(lambda tx: intend(tx, world, msgspec.structs.replace(made, root=None)))
+    return msgspec.structs.replace(made, root=None)
+
+
+def plan_again(world: World, dataset_id: str) -> Act | None:
+    """The plan of the erasure that is `unfinished`: made anew when it was lost. None: there is none."""
+    made = unfinished(world, dataset_id)
+    found: Act | None = world.store.transaction(lambda tx: intend(tx, world, made)) if made is not None else None
     return found
 
 

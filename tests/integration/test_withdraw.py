@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from kfm.attest import unwrap
+from kfm.cli import main
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate, Lift, Lifted
 from kfm.projection import ABOUT_PROCESSED
@@ -16,6 +17,7 @@ from kfm.trust import statement
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from tests.conftest import Said, tree
+from tests.integration.test_erase import Killed, die_at
 from tests.integration.upstream import Upstream
 
 Kfm = Callable[..., Said]
@@ -75,6 +77,24 @@ def test_what_would_go_is_shown_and_asked_before_it_goes(kfm: Kfm, ws: Path, up:
     (ws / "policy").rename(ws / "away")
     told = gone(kfm, "t3", yes="--dry-run")
     assert told.code == 0 and "oak3" not in told.out and "not shown" in told.out, "what may not be read is not shown either"
+
+
+def test_an_erasure_that_was_killed_goes_on_unasked_and_no_other_does(
+    kfm: Kfm, ws: Path, up: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ("withdraw", "trees", "--erase", "--reason", "x", "--authority", "District Court")
+    one, acts, channel = (*whole, "--record", "id=t7"), ws / "data/work/trees/acts", ws / "data/catalog/channels/trees"
+    with monkeypatch.context() as killed:
+        die_at("star", 1, killed)
+        with pytest.raises(Killed):
+            main(["-w", str(ws), *one, "--yes"])
+    next(acts.iterdir()).unlink()  # its plan is lost, too
+    for other in (whole, (*whole, "--record", "id=t3")):
+        refused = kfm(*other)
+        assert refused.code == 2 and "rows of trees go" in refused.out and "--yes" in refused.err, "nobody is there to be asked"
+        assert not any(acts.iterdir()) and len(list(channel.iterdir())) == 2, "who only asks plans nothing"
+    said = kfm(*one)
+    assert said.code == 0 and "destroyed" in said.out and len(list(channel.iterdir())) == 2 and rows(ws) == 9
 
 
 def test_no_command_hands_out_what_was_withdrawn_and_the_folder_says_what_it_is(kfm: Kfm, ws: Path, up: Upstream, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, offer
 from kfm.cli.terminal import agreed, say
 from kfm.connectors.base import CaptureRefused
 from kfm.diff.base import Diff, to_json
-from kfm.erase import backups_of, finish_erasure, plan_again
+from kfm.erase import backups_of, finish_erasure, plan_again, unfinished
 from kfm.errors import Denied, UsageError
 from kfm.judgement import check_version, may_show
 from kfm.model.channel import GenerationPredicate
@@ -63,7 +63,7 @@ def main(args: Any) -> int:
     rule = _rule(args)
     workspace = open_workspace(args.workspace)
     workspace.require(args.dataset)
-    if args.dry_run or not (args.yes or _ordered(workspace, args)):
+    if args.dry_run or not (args.yes or _ordered(workspace, args, rule)):
         found = _preview(workspace, args, rule)
         _show(args, found)
         if args.dry_run:
@@ -101,12 +101,24 @@ def main(args: Any) -> int:
     return 0
 
 
-def _ordered(workspace: Workspace, args: Any) -> bool:
-    """Whether an erasure was begun and killed: it goes on without being shown, for half of it may be gone."""
+def _ordered(workspace: Workspace, args: Any, rule: dict[str, Any] | None) -> bool:
+    """Whether this very erasure was begun and killed: it goes on without being shown, for half of it may be gone. Any other is asked for."""
     if not args.erase:
         return False
     with open_world(workspace) as world:
-        return plan_again(world, args.dataset) is not None
+        made = unfinished(world, args.dataset)
+        return made is not None and _is_same(world, args, rule, made)
+
+
+def _is_same(world: World, args: Any, rule: dict[str, Any] | None, made: GenerationPredicate) -> bool:
+    """Whether an erasure that was begun is the one that is asked for now."""
+    if rule is None:
+        content = "*" if args.partition is None else args.partition
+        return any(told.get("content") == content for told in made.suppress)
+    if world.vaults is None:
+        return False
+    commitment = world.vaults.commit(args.dataset, canonical.dumps(rule).decode())
+    return any(told.get("commitment") == commitment for told in made.suppress)
 
 
 def _withdrawn(world: World, args: Any, rule: dict[str, Any] | None, *, erase: bool) -> GenerationPredicate:
@@ -204,13 +216,7 @@ def _undo(args: Any) -> int:
 def _begun(world: World, args: Any, rule: dict[str, Any] | None) -> Act | None:
     """The same erasure, when it was killed before it was finished; another one that was is finished first."""
     act = plan_again(world, args.dataset)
-    if act is None:
-        return None
-    content = "*" if args.partition is None else args.partition
-    commitment = (
-        world.vaults.commit(args.dataset, canonical.dumps(rule).decode()) if rule is not None and world.vaults is not None else None
-    )
-    if any(r.get("content") == content if rule is None else r.get("commitment") == commitment for r in act.predicate.suppress):
+    if act is None or _is_same(world, args, rule, act.predicate):
         return act
     finish_erasure(world, args.dataset, WAIT_S)
     return None
