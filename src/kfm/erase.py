@@ -4,6 +4,7 @@ An erasure is an act like any other: its plan is durable before ★, and once it
 next (the command itself, `resume`, `doctor --fix`, the next run) destroys them before anything else is done with the dataset.
 """
 
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -237,7 +238,7 @@ def _forget(tx: Any, world: World, dataset_id: str, tokens: list[Token]) -> None
 
 def left_behind(world: World, dataset_id: str) -> Iterator[tuple[str, str]]:
     """(path, why) of what an erasure should have destroyed and is here: it is not finished, or somebody brought it back."""
-    channel, number = world.channel(dataset_id), 0
+    channel, number, whole = world.channel(dataset_id), 0, False
     if pending := erasing(world, dataset_id):
         why = _why(pending[-1].predicate.generation)
         head: Generation = world.store.transaction(lambda tx: channel.head(tx))
@@ -250,21 +251,31 @@ def left_behind(world: World, dataset_id: str) -> Iterator[tuple[str, str]]:
         except KfmError:
             return  # a damaged channel says nothing, and is said elsewhere
         if any(rule.get("erased") for rule in told.suppress):
-            number = generation.generation
+            number, whole = generation.generation, any(rule.get("content") == "*" for rule in told.suppress)
         if generation.version_id is not None:
             versions[generation.version_id] = generation.generation
     if not number:
         return
     gone = {version for version, last in versions.items() if last < number}
-    nothing = gone == versions.keys()  # official since: what a frozen run wrote after it is not to be here either
-    record = world.data.local(_record(dataset_id, number))
-    over = record.stat().st_mtime if record.is_file() else 0.0
+    nothing = whole and gone == versions.keys()  # no run begins any more: what a frozen one wrote after it is not to be here either
+    over = _finished(world, dataset_id, number)
     for path in _erasable(world.data, dataset_id, set()):
         place = place_of("data", path, dataset_id)
         older = place is not None and place.erased == "all" and world.data.local(path).stat().st_mtime < over
         late = nothing and path.startswith((f"raw/{dataset_id}/captures/", f"work/{dataset_id}/parts/"))
         if older or late or _is_kept(path, gone):  # a backup that was copied back is as old as it was
             yield path, _why(number)
+
+
+def _finished(world: World, dataset_id: str, number: int) -> float:
+    """When an erasure was finished, by its record; the time of the file counts only where it is earlier, for a copy is younger than what
+    it was made from. 0: nobody knows, and nothing is older."""
+    record = world.data.local(_record(dataset_id, number))
+    try:
+        told = msgspec.json.decode(record.read_bytes(), type=Erasure).finished_at
+        return min(dt.datetime.fromisoformat(told).timestamp(), record.stat().st_mtime)
+    except (FileNotFoundError, ValueError):  # never finished, or damaged
+        return 0.0
 
 
 def _why(number: int) -> str:

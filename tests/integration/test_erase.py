@@ -1,5 +1,6 @@
 """An erasure is finished, whoever kills it and wherever: by the same command, by `resume`, by `doctor --fix`, by the next run."""
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from kfm.acts import Act
 from kfm.channel import Channel
 from kfm.cli import main
 from kfm.cli.init import make_workspace
-from kfm.erase import _erasable
+from kfm.erase import Erasure, _erasable, left_behind
 from kfm.model.paths import PLACES, place_of
 from kfm.receipts import pretty
 from kfm.sample_upstream import SampleUpstream
@@ -182,3 +183,23 @@ def test_a_damaged_channel_keeps_no_other_dataset_from_being_finished(kfm: Kfm, 
             world.data.create(act.path, pretty(act))
     said = kfm("resume", "--json")
     assert said.code == 6 and "a_damaged" in said.err and [act["dataset_id"] for act in said.json["acts"]] == [QUAKES]
+
+
+def test_what_was_made_after_an_erasure_stays_also_when_a_copy_lost_all_times(two: Path) -> None:
+    with open_world(open_workspace(two)) as world:
+        head = world.store.transaction(lambda tx: world.channel(QUAKES).head(tx))
+        made = world.channel(QUAKES).predicate(2)
+        assert made is not None
+        rule = {"commitment": f"committed:{'0' * 64}", "kind": "records", "erased": True}
+        told = replace(made, generation=3, kind="withdraw", prev=head.file_digest, version_id=None, version_digest=None, suppress=[rule])
+        assert world.channel(QUAKES).append(replace(told, run_id="", receipts_digest=None))
+        world.store.transaction(lambda tx: world.channel(QUAKES).head(tx))
+        record = Erasure(dataset_id=QUAKES, generation=3, finished_at="2001-02-03T04:05:06Z", files=1)
+        world.data.create(f"work/{QUAKES}/erasures/00000003.json", pretty(record))
+        tops = (f"raw/{QUAKES}/", f"work/{QUAKES}/")
+        assert [path for path, _ in left_behind(world, QUAKES) if path.startswith(tops)] == [], "the record is younger, the erasure is not"
+        old = next(p for p in world.data.names(f"raw/{QUAKES}/captures"))
+        os.utime(world.data.local(old), (0, 0))
+        assert [path for path, _ in left_behind(world, QUAKES) if path.startswith(tops)] == [old]
+        world.data.replace(f"work/{QUAKES}/erasures/00000003.json", b"{")
+        assert [path for path, _ in left_behind(world, QUAKES) if path.startswith(tops)] == [], "nobody knows when, so nothing is older"
