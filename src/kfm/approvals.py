@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from kfm import canonical
-from kfm.errors import KfmError
+from kfm.errors import IntegrityError, KfmError
 from kfm.gates.quality import CHANGE
 from kfm.model import ids
 from kfm.model.approval import ACCEPT, Approval, Recorded, Terms
@@ -21,6 +21,7 @@ __all__ = [
     "check_recorded",
     "custodian_of",
     "in_time",
+    "last_terms",
     "loosened",
     "may_speak",
     "missing",
@@ -78,6 +79,27 @@ def custodian_of(entry: Terms | DatasetEntry) -> str | None:
 def may_speak(key: TrustedKey, entry: Terms | DatasetEntry) -> bool:
     """Whether a person's word on a dataset counts: of one that is not public only that of a steward of its custodian does."""
     return (custodian := custodian_of(entry)) is None or ("steward" in key.roles and custodian in key.custodians)
+
+
+def last_terms(earlier: Iterable[GenerationPredicate], record: Callable[[GenerationPredicate], bytes | None]) -> tuple[Terms, ...]:
+    """What the registry asked for when the newest promotion of `earlier` (newest first) was made; nothing when that was not recorded.
+
+    Raises `IntegrityError` when the record that it names is not there.
+    """
+    made = next((g for g in earlier if g.kind == "promote"), None)
+    if made is None or not made.approvals_digest:
+        return ()
+    raw = record(made)
+    try:
+        if raw is not None and ids.digest(raw) == made.approvals_digest:
+            return msgspec.json.decode(raw, type=Recorded).terms
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    raise IntegrityError(
+        f"The record of the approvals of generation {made.generation} of {made.dataset_id} is missing or was changed.",
+        expected="the record of approvals that generation names",
+        remedy="Restore it from a backup or a bundle; `kfm verify` lists what is damaged.",
+    )
 
 
 def loosened(before: Sequence[Terms], now: Sequence[Terms]) -> list[Terms]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from kfm import canonical
-from kfm.approvals import check_recorded, unrecorded
+from kfm.approvals import check_recorded, last_terms, unrecorded
 from kfm.attest import check_attestation, check_witnesses
-from kfm.channel import lift_problem, version_kept_out
+from kfm.channel import lift_problem, order_problem, version_kept_out
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model import ids
 from kfm.model.approval import approvals_path
@@ -289,7 +289,8 @@ def _root(members: Mapping[str, memoryview], report: BundleReport, now: dt.datet
 
 def _channel(members: Mapping[str, memoryview], about: About, trust: Trust, report: BundleReport) -> dict[int, GenerationPredicate]:
     """Every generation from the first to the one the bundle is about, or to a pinned head: signed, numbered, each continuing the one before."""
-    names, prev, found = [n for n in members if n.startswith("channel/")], None, {}
+    names, prev = [n for n in members if n.startswith("channel/")], None
+    found: dict[int, GenerationPredicate] = {}
     before: RootAt | None = None
     pasts: dict[str, set[str]] = {}
 
@@ -318,8 +319,8 @@ def _channel(members: Mapping[str, memoryview], about: About, trust: Trust, repo
             report.wrong(name, "it does not continue the generation before it")
             break
         why = out_of_step(trust, predicate.root, before)
-        if why is None and predicate.lifts is not None:
-            why = lift_problem(trust, predicate, lambda n: bytes(members[f"channel/{n:08}.json"]))
+        if why is None and number <= about.generation:  # what comes later only leads to a pinned head, and brings no records
+            why = _lift_problem(members, found, predicate, trust) or order_problem(found, predicate)
         if why is not None:
             report.wrong(name, why)
             break
@@ -331,6 +332,19 @@ def _channel(members: Mapping[str, memoryview], about: About, trust: Trust, repo
     if early:
         report.notes.append(f"{early} generations were made before root versions were recorded")
     return found
+
+
+def _lift_problem(
+    members: Mapping[str, memoryview], chain: Mapping[int, GenerationPredicate], made: GenerationPredicate, trust: Trust
+) -> str | None:
+    def record(promoted: GenerationPredicate) -> bytes | None:
+        name = f"approvals/{promoted.generation:08}.json"
+        return bytes(members[name]) if name in members else None
+
+    if made.lifts is None:
+        return None
+    earlier = [chain[n] for n in sorted(chain, reverse=True)]
+    return lift_problem(trust, made, lambda n: bytes(members[f"channel/{n:08}.json"]), lambda: last_terms(earlier, record))
 
 
 def _approvals(

@@ -1,21 +1,23 @@
 """The channel of a dataset: signed, append-only generations; creating one is the only commit point."""
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from kfm.attest import KeyFolder, Verifier, statement, unwrap
+from kfm.approvals import custodian_of, last_terms, may_speak
+from kfm.attest import KeyFolder, statement, unwrap
 from kfm.errors import IntegrityError, KfmError
 from kfm.model import ids
+from kfm.model.approval import Terms, approvals_path
 from kfm.model.channel import GenerationPredicate, Lifted
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.staged import Part, Pins, is_assembly, pins_path
 from kfm.roots import check_root
-from kfm.trust import Head, led_to, out_of_step
+from kfm.trust import Head, Trust, led_to, out_of_step
 from kfm.zones.base import Zone
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "kept_out",
     "last_act",
     "lift_problem",
+    "order_problem",
     "unknown_content",
     "pinned_parts",
     "projected_generation",
@@ -118,11 +121,16 @@ class Channel:
         if found.prev != (before.file_digest or None):
             raise _wrong(self.path(number), "it does not continue the generation before it")
         why = out_of_step(self._keys.trust(), found.root, self.unverified(number - 1).root if number > 1 else None)
+        told = {n: self.unverified(n) for n in range(1 if found.kind == "rollback" else max(1, number - 1), number)}
+        why = why or order_problem(told, found, lambda one: self.lift_problem(one) is None)
         if why is not None:
             raise _wrong(self.path(number), why)
         run = tx.runs.get(found.run_id) if found.run_id else None
         contents, held, suppressed = dict(before.contents), dict(before.held), dict(before.suppressed)
-        if found.kind == "promote" and run is None:
+        official, full = found.version_id, found.version_digest
+        if found.kind == "void" or (found.lifts is not None and self.lift_problem(found) is not None):
+            official, full = before.version_id, before.version_digest  # a word that is not good lifts nothing, and what repeats it neither
+        elif found.kind == "promote" and run is None:
             contents = {}  # made by a run this store does not know: unknown, never unchanged
         elif found.kind == "promote" and run is not None and is_assembly(run):
             parts = pinned_parts(self._zone, run)
@@ -139,7 +147,7 @@ class Channel:
                 held.pop(_hold_key(key, mark), None)
                 held.pop(str(found.version_id), None)
         elif found.lifts is not None:
-            contents, suppressed = self._lifted(tx, before, found)
+            contents, suppressed = self._lifted(tx, found)
         elif found.kind in ("rollback", "withdraw"):
             target = tx.index.generation_of_version(self.dataset_id, found.version_id) if found.version_id else None
             kept = {} if target is None else dict(target.contents)
@@ -169,8 +177,8 @@ class Channel:
             dataset_id=self.dataset_id,
             generation=number,
             kind=found.kind,
-            version_id=found.version_id,
-            version_digest=found.version_digest,
+            version_id=official,
+            version_digest=full,
             run_id=found.run_id,
             file_digest=ids.digest(raw),
             contents=contents,
@@ -180,17 +188,15 @@ class Channel:
         tx.index.put_generation(row)
         return row
 
-    def _lifted(self, tx: Any, before: Generation, found: GenerationPredicate) -> tuple[dict[str, str], dict[str, str]]:
-        """What is official and what is kept out once a withdrawal holds no longer; a word that is not good lifts nothing.
+    def _lifted(self, tx: Any, found: GenerationPredicate) -> tuple[dict[str, str], dict[str, str]]:
+        """What is official and what is kept out once a withdrawal holds no longer.
 
         Folded anew over all withdrawals: a later one may have put its number where the lifted one stood.
         """
         assert found.lifts is not None
         rows: list[Generation] = tx.index.generations(self.dataset_id)
-        if lift_problem(self._keys, found, self._read) is not None:
-            return {}, dict(before.suppressed)
         told = [self.unverified(row.generation) for row in rows if row.kind == "rollback"]
-        good = (one for one in told if one.lifts is not None and lift_problem(self._keys, one, self._read) is None)
+        good = (one for one in told if one.lifts is not None and self.lift_problem(one) is None)
         gone = {found.lifts.generation, *(one.lifts.generation for one in good if one.lifts is not None)}
         suppressed: dict[str, str] = {}
         for row in (r for r in rows if r.kind == "withdraw" and r.generation not in gone):
@@ -203,13 +209,34 @@ class Channel:
         """The content of a generation that the index has verified already."""
         return self._decode(unwrap(self._read(generation)), generation)
 
+    def terms_before(self, generation: int) -> tuple[Terms, ...]:
+        """What the registry asked for when the last version up to this generation was promoted; nothing when that was not recorded."""
+        return last_terms((self.unverified(n) for n in range(generation, 0, -1)), self._record)
 
-def lift_problem(keys: Verifier, found: GenerationPredicate, read: Callable[[int], bytes]) -> str | None:
-    """Why the word that undoes a withdrawal is not good, None when it is: an approver's own, about exactly this withdrawal."""
+    def _record(self, made: GenerationPredicate) -> bytes | None:
+        """The record of approvals that a generation names. Until the next tick it may lie with its proposal only."""
+        places = (approvals_path(made.dataset_id, made.run_id), f"work/{made.dataset_id}/proposals/{made.run_id}/approvals.json")
+        found = (self._zone.read(place) for place in places if self._zone.exists(place))
+        return next((raw for raw in found if ids.digest(raw) == made.approvals_digest), None)
+
+    def lift_problem(self, found: GenerationPredicate) -> str | None:
+        """`lift_problem` of a generation of this channel, or of one that could be its next."""
+        return lift_problem(self._keys.trust(), found, self._read, lambda: self.terms_before(found.generation - 1))
+
+
+def lift_problem(
+    trust: Trust | None, found: GenerationPredicate, read: Callable[[int], bytes], terms: Callable[[], Sequence[Terms]]
+) -> str | None:
+    """Why the word that undoes a withdrawal is not good, None when it is: an approver's own, about exactly this withdrawal.
+
+    The key was in use when the generation was made; of what is not public, by the `terms` of the last promotion, it is a steward's.
+    """
     assert found.lifts is not None
-    act = found.lifts.act.encode()
+    if trust is None:
+        return "there is no trust root, so nobody may lift a withdrawal"
     try:
-        document, key = keys.verified_by(act, "approver", named={ids.digest(act)})  # signed into a generation: it counts from then on
+        document, key = trust.as_of(found.dataset_id, found.generation).verified_by(found.lifts.act.encode(), "approver")
+        mute = next((entry for entry in terms() if not may_speak(key, entry)), None)
         said = msgspec.convert(document["predicate"], Lifted)
         meant = (found.dataset_id, found.lifts.generation, ids.digest(read(found.lifts.generation)), key.name)
     except (KfmError, msgspec.ValidationError, KeyError) as error:
@@ -218,7 +245,43 @@ def lift_problem(keys: Verifier, found: GenerationPredicate, read: Callable[[int
         return "the word that lifts a withdrawal speaks of something else"
     if (said.dataset_id, said.generation, said.digest, said.person) != meant:
         return f"the word that lifts generation {found.lifts.generation} speaks of another withdrawal, or is not the signer's"
+    if mute is not None:
+        return f"{key.name}, who lifts generation {found.lifts.generation}, is no steward of {custodian_of(mute)}, and {mute.dataset_id} is not public"
     return None
+
+
+def order_problem(
+    chain: Mapping[int, GenerationPredicate], found: GenerationPredicate, good: Callable[[GenerationPredicate], bool] = lambda _: True
+) -> str | None:
+    """Why a void generation or a rollback cannot follow the `chain` before it, None when it can; of a void one the last of it is enough.
+
+    A void one repeats. A rollback names what was official once and what no withdrawal that still holds has left; `good` tells whose
+    word lifted one.
+    """
+    before = chain.get(found.generation - 1)
+    now, last = (found.version_id, found.version_digest), (before.version_id, before.version_digest) if before is not None else (None, None)
+    if found.kind == "void":
+        return None if now == last else "it is void, and does not repeat the version before it"
+    if found.kind != "rollback" or now in ((None, None), last):
+        return None
+    lifted = {g.lifts.generation for g in (*chain.values(), found) if g.kind == "rollback" and g.lifts is not None and good(g)}
+    if found.lifts is not None and good(found):
+        back = chain.get(found.lifts.generation - 1)
+        if back is None or now != (back.version_id, back.version_digest):
+            return f"it undoes generation {found.lifts.generation}, and names a version that was not official before that"
+    elif found.lifts is not None:
+        return None  # it lifts nothing, which is told by itself
+    if not any(now == (g.version_id, g.version_digest) for g in chain.values()):
+        return "it goes back to a version that was never official"
+    left = next((n for n, g in chain.items() if g.kind == "withdraw" and n not in lifted and found.version_id in _left_by(chain, n)), None)
+    return None if left is None else f"it goes back to a version that generation {left} withdrew"
+
+
+def _left_by(chain: Mapping[int, GenerationPredicate], number: int) -> set[str | None]:
+    """The versions that nobody may go back to after a withdrawal: the one before it, and of records or an area all before it."""
+    made, earlier = chain[number], {n: g.version_id for n, g in chain.items() if n < number}
+    every = any("commitment" in rule for rule in made.suppress)
+    return {v for n, v in earlier.items() if every or n == number - 1} - {made.version_id, None}
 
 
 def unknown_content(head: Generation) -> bool:

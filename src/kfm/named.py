@@ -8,7 +8,7 @@ import msgspec
 
 from kfm import canonical
 from kfm.catalog.base import dcat_path, item_path, prov_path
-from kfm.channel import lift_problem, projected_generation
+from kfm.channel import projected_generation
 from kfm.errors import KfmError
 from kfm.model import ids
 from kfm.model.approval import approvals_path
@@ -37,11 +37,6 @@ def verify_named(world: World, dataset_id: str, found: "Verified") -> None:
         path = world.channel(dataset_id).path(row.generation)
         if world.data.exists(path) and ids.digest(world.data.read(path)) != row.file_digest:
             found.wrong(path, "it is signed, and yet not the generation that was appended: it was written again")
-        elif row.kind == "rollback" and world.data.exists(path):
-            told = world.channel(dataset_id).unverified(row.generation)
-            why = lift_problem(world.keys, told, lambda n: world.data.read(world.channel(dataset_id).path(n))) if told.lifts else None
-            if why is not None:
-                found.wrong(path, why)
     _catalog(world, dataset_id, rows, found)
     _releases(world, dataset_id, rows, found)
     packs = load_packs(world.data, dataset_id)

@@ -9,7 +9,7 @@ import msgspec
 from kfm import canonical
 from kfm.acts import drop, intend, settle
 from kfm.attest import statement
-from kfm.channel import Channel, last_act, lift_problem, version_kept_out, withdrawn_inside
+from kfm.channel import Channel, last_act, version_kept_out, withdrawn_inside
 from kfm.clock import rfc3339
 from kfm.connectors.base import Books, TransformResult
 from kfm.errors import Denied, IntegrityError, UsageError
@@ -80,7 +80,7 @@ def lift(
 ) -> GenerationPredicate:
     """Undo a withdrawal by a person's signed word, which the new generation carries. What was official before it is official again when
     nothing came in between; else the next run brings back what is missing. What was erased cannot be undone."""
-    told = _withdrawal(world, dataset_id, generation)
+    _withdrawal(world, dataset_id, generation)
     said = Lifted(
         dataset_id=dataset_id,
         generation=generation,
@@ -91,16 +91,7 @@ def lift(
     )
     act = signer.sign(statement("lift", f"kfm://dataset/{dataset_id}", said.digest.removeprefix("sha256:"), msgspec.to_builtins(said)))
     lifts = Lift(generation=generation, act=act.decode())
-    why = lift_problem(world.keys, msgspec.structs.replace(told, generation=generation + 1, lifts=lifts), lambda _: _file(world, told))
-    if why is not None:
-        raise Denied(
-            f"{signer.name} may not lift a withdrawal: {why}.", expected="the key of an approver", remedy="`kfm keys list` shows them."
-        )
-    return _operate(world, dataset_id, "rollback", lambda head: _lift_to(world, dataset_id, head, generation, check), reason, lifts)
-
-
-def _file(world: World, told: GenerationPredicate) -> bytes:
-    return world.data.read(world.channel(told.dataset_id).path(told.generation))
+    return _operate(world, dataset_id, "rollback", lambda head: _lift_to(world, head, lifts, signer.name, check), reason, lifts)
 
 
 def _withdrawal(world: World, dataset_id: str, generation: int) -> GenerationPredicate:
@@ -126,8 +117,16 @@ def _withdrawal(world: World, dataset_id: str, generation: int) -> GenerationPre
     return told
 
 
-def _lift_to(world: World, dataset_id: str, head: Generation, generation: int, check: Callable[[Generation], None] | None) -> Choice:
-    _withdrawal(world, dataset_id, generation)
+def _lift_to(world: World, head: Generation, lifts: Lift, person: str, check: Callable[[Generation], None] | None) -> Choice:
+    dataset_id, generation = head.dataset_id, lifts.generation
+    told = _withdrawal(world, dataset_id, generation)
+    why = world.channel(dataset_id).lift_problem(msgspec.structs.replace(told, generation=head.generation + 1, lifts=lifts))
+    if why is not None:
+        raise Denied(
+            f"{person} may not lift a withdrawal: {why}.",
+            expected="the key of an approver; of what is not public, of a steward of its custodian",
+            remedy="`kfm keys list` shows them.",
+        )
     act: Generation = world.store.read(lambda tx: last_act(tx, head))
     if act.generation != generation:
         return head.version_id, head.version_digest, []

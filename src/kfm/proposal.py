@@ -15,7 +15,7 @@ from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.gates.quality import CHANGE
 from kfm.grants import grantors, publish_grants
 from kfm.model import ids
-from kfm.model.approval import ACCEPT, Approval, Recorded, Terms, approvals_path
+from kfm.model.approval import ACCEPT, Approval, Recorded, Terms
 from kfm.model.change import Measured
 from kfm.model.channel import GenerationPredicate
 from kfm.model.dataset import spelled
@@ -43,7 +43,6 @@ __all__ = [
     "one_account",
     "proposal_path",
     "record_approvals",
-    "recorded_approvals",
     "registry_digest",
     "reject",
     "run_of",
@@ -202,25 +201,7 @@ def needed(world: World, dataset_id: str, verdicts: list[Any], base: int | None,
 
 def terms_before(world: World, dataset_id: str, base: int | None) -> tuple[Terms, ...]:
     """What the registry asked for when the last version up to generation `base` was promoted; nothing when that was not recorded."""
-    channel = world.channel(dataset_id)
-    for number in range(base or 0, 0, -1):
-        made = channel.unverified(number)
-        if made.kind == "promote":
-            return recorded_approvals(world, made).terms if made.approvals_digest else ()
-    return ()
-
-
-def recorded_approvals(world: World, made: GenerationPredicate) -> Recorded:
-    """The record of approvals that a generation names. Until the next tick it may lie with its proposal only."""
-    path = approvals_path(made.dataset_id, made.run_id)
-    for place in (path, proposal_path(made.dataset_id, made.run_id, "approvals.json")):
-        if world.data.exists(place) and ids.digest(raw := world.data.read(place)) == made.approvals_digest:
-            return msgspec.json.decode(raw, type=Recorded)
-    raise IntegrityError(
-        f"{path} is missing or was changed.",
-        expected="the record of approvals that generation names",
-        remedy="Restore it from a backup or a bundle; `kfm verify` lists what is damaged.",
-    )
+    return world.channel(dataset_id).terms_before(base or 0)
 
 
 def acceptable(world: World, dataset_id: str, verdicts: list[Any]) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 from kfm.acts import erasing
 from kfm.approvals import check_recorded, unrecorded
 from kfm.attest import check_attestation
+from kfm.channel import order_problem
 from kfm.errors import KfmError
 from kfm.model import ids
 from kfm.model.approval import approvals_path
@@ -158,6 +159,7 @@ def _verify_channel(world: World, dataset_id: str, found: Verified) -> tuple[dic
             found.wrong(channel.path(number), "it does not continue the generation before it")
             break
         why = out_of_step(trust, predicate.root, before)
+        why = why or (channel.lift_problem(predicate) if predicate.lifts is not None else None) or order_problem(chain, predicate)
         if why is not None:
             found.wrong(channel.path(number), why)
             break

@@ -145,8 +145,12 @@ def test_without_an_approvers_word_about_it_a_withdrawal_holds(kfm: Kfm, ws: Pat
             dataset_id="trees", generation=3, kind="rollback", version_id=first.version_id, version_digest=first.version_digest,
             receipts_digest=None, run_id="", token="0.0", prev=ids.digest(raw), reason="forged", lifts=Lift(generation=2, act=act.decode()),
         )  # fmt: skip
-        assert told["kind"] == "withdraw" and channel.append(forged)
-    assert kfm("get", "trees", "-o", str(ws / "out")).code == 3 and kfm("get", "trees@1", "-o", str(ws / "out")).code == 3
+        assert told["kind"] == "withdraw" and channel.append(msgspec.structs.replace(forged, kind="void", lifts=None))
+        assert "does not repeat" in kfm("verify", "--json").json["problems"][0]["what"]
+        (ws / "data" / channel.path(3)).unlink()
+        assert channel.append(forged)
+    assert kfm("get", "trees@1", "-o", str(ws / "out")).code == 3
+    assert kfm("get", "trees", "-o", str(ws / "out")).code == 0 and rows(ws) == 9, "what was left is official still"
     said_of = kfm("verify", "--json")
     assert said_of.code == 6 and "lifts generation 2" in said_of.json["problems"][0]["what"]
 

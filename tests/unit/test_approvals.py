@@ -11,12 +11,13 @@ import pytest
 from kfm import canonical
 from kfm.approvals import check_recorded, loosened, missing, terms_digest, unrecorded, weigh
 from kfm.attest import KeyFolder, PersonKey, _envelope, channel_heads, new_private, statement
+from kfm.channel import lift_problem, order_problem
 from kfm.cli.doctor import _no_floor
 from kfm.clock import rfc3339
 from kfm.errors import IntegrityError
 from kfm.model import ids
 from kfm.model.approval import Approval, Recorded, Terms
-from kfm.model.channel import GenerationPredicate
+from kfm.model.channel import GenerationPredicate, Kind, Lift, Lifted
 from kfm.trust import Trust, load_root
 
 NOW = dt.datetime(2026, 11, 16, tzinfo=dt.UTC)
@@ -247,3 +248,50 @@ def test_a_later_root_cannot_move_the_floor(office: Office) -> None:
     with pytest.raises(IntegrityError, match="moves the generation"):
         load_root({**files, 2: raw})
     assert channel_heads(office.folder / "data") == {}
+
+
+# ---- what undoes a withdrawal --------------------------------------------------------------------------------------------
+def step(number: int, kind: Kind, version: str | None, **more: Any) -> GenerationPredicate:
+    digest = version and f"d-{version}"
+    return GenerationPredicate(
+        dataset_id="trees", generation=number, kind=kind, version_id=version, version_digest=digest, receipts_digest=None, run_id="",
+        token="", prev=None, reason="", **more,
+    )  # fmt: skip
+
+
+def test_a_withdrawal_is_lifted_by_a_key_in_use_and_of_what_is_not_public_by_a_steward(office: Office) -> None:
+    ann, kim = office.enrol("Ann"), office.enrol("Kim", "steward", SURVEY)
+
+    def why(signer: PersonKey, terms: Terms, number: int = 3) -> str | None:
+        said = Lifted(dataset_id="trees", generation=2, digest=ids.digest(b"2"), person=signer.name, reason="", made_at="")
+        act = signer.sign(statement("lift", "x", "0" * 64, msgspec.to_builtins(said))).decode()
+        return lift_problem(
+            office.trust, step(number, "rollback", "v1", lifts=Lift(generation=2, act=act)), lambda n: b"%d" % n, lambda: (terms,)
+        )
+
+    assert why(ann, entry()) is None and why(kim, RESTRICTED) is None
+    assert "no steward of Kansas Survey" in str(why(ann, RESTRICTED))
+    office.keys.revoke(ann.keyid, "left", {"trees": {"generation": 3, "digest": "sha256:0"}})
+    assert why(ann, entry()) is None, "it was in use then"
+    assert "revoked" in str(why(ann, entry(), 4)), "its word does not vouch for itself"
+
+
+def test_a_void_generation_repeats_and_a_rollback_names_nothing_that_was_withdrawn() -> None:
+    rule = {"suppress": [{"commitment": "c"}]}
+    chain = dict(enumerate((step(1, "promote", "v1"), step(2, "promote", "v2"), step(3, "withdraw", "v3")), 1))
+    assert order_problem(chain, step(4, "void", "v3")) is None and order_problem({}, step(1, "void", None)) is None
+    assert "does not repeat" in str(order_problem(chain, step(4, "void", "v2")))
+    assert order_problem(chain, step(4, "rollback", "v1")) is None
+    assert "generation 3 withdrew" in str(order_problem(chain, step(4, "rollback", "v2")))
+    assert "never official" in str(order_problem(chain, step(4, "rollback", "v9")))
+    records = {**chain, 3: step(3, "withdraw", "v3", **rule)}
+    assert "generation 3 withdrew" in str(order_problem(records, step(4, "rollback", "v1"))), "all before it may hold the records"
+    lift = {"lifts": Lift(generation=3, act="")}
+    assert (
+        order_problem(records, step(4, "rollback", "v2", **lift)) is None
+        and order_problem(records, step(4, "rollback", "v3", **lift)) is None
+    )
+    assert "not official before" in str(order_problem(records, step(4, "rollback", "v1", **lift)))
+    lifted = {**records, 4: step(4, "rollback", "v3", **lift)}
+    assert order_problem(lifted, step(5, "rollback", "v1")) is None
+    assert "generation 3 withdrew" in str(order_problem(lifted, step(5, "rollback", "v1"), lambda _: False)), "a bad word lifts nothing"
