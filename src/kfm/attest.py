@@ -184,6 +184,10 @@ class KeyFolder:
         """`trust`, and `Denied` where there is none."""
         return self.trust() or load_root({})
 
+    def roots(self) -> dict[int, bytes]:
+        """Every version of the root, as it lies here."""
+        return self._read_root(self._root_files())
+
     def _read_root(self, files: list[os.DirEntry[str]]) -> dict[int, bytes]:
         return {int(e.name[:4]): Path(e.path).read_bytes() for e in files}
 
@@ -334,7 +338,7 @@ class KeyFolder:
 
     def _write(self, root: Root) -> None:
         """Sign `root` with every root key at hand and add it to the chain, if the chain then holds."""
-        before = self._read_root(self._root_files())
+        before = self.roots()
         if root.floor is msgspec.UNSET:  # from here on every generation names its approvals
             root = replace(root, floor={dataset_id: head.generation for dataset_id, head in self._heads().items()})
         chain = [root] + ([load_root(before).document] if before else [])
@@ -354,6 +358,15 @@ class KeyFolder:
         except FileExistsError as error:
             raise StepFailed("Another process changed the root at the same moment.", expected="one change at a time",
                              remedy="Look at `kfm keys list`, then run again.") from error  # fmt: skip
+
+    def follow(self, later: Mapping[int, bytes]) -> None:
+        """Add the later versions of the root that is here, if the chain then holds; none that is here is replaced."""
+        here = self.roots()
+        missing = {number: raw for number, raw in later.items() if number not in here}
+        if missing:
+            load_root({**here, **missing})
+        for number in sorted(missing):
+            create_durably(self._folder / "root" / f"{number:04}.json", missing[number])
 
     def enrol(self, public: bytes, name: str, roles: Sequence[str], custodians: Sequence[str] = ()) -> str:
         """List a key in the root, or give one that is listed under this name more roles; returns its id. A steward may approve too."""

@@ -15,6 +15,7 @@ from kfm.acts import Act, after, drop, erasing, intend, meant
 from kfm.channel import pinned_parts
 from kfm.clock import rfc3339
 from kfm.errors import KfmError
+from kfm.model.approval import approvals_path
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.paths import PLACES, place_of
@@ -46,6 +47,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
     act: Act
     channel: dict[str, str]  # name -> text of every generation up to it
+    approvals: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # run -> text of who agreed to what it made; without them nothing follows
+    roots: dict[int, str] | msgspec.UnsetType = msgspec.UNSET  # version -> text of every root these were made under
 
 
 def unfinished(world: World, dataset_id: str) -> GenerationPredicate | None:
@@ -97,19 +100,31 @@ def _mark_backups(world: World, act: Act) -> dict[str, str]:
     made, found = act.predicate, dict[str, str]()
     path = "ledger/backups.jsonl"
     lines = world.root.read(path).splitlines() if world.root.exists(path) else []
-    generations = {f"{n:08}.json": world.data.read(world.channel(made.dataset_id).path(n)).decode() for n in range(1, made.generation + 1)}
+    mark = _marked(world, act) if lines else None
     for folder in dict.fromkeys(Path(msgspec.json.decode(line)["folder"]) for line in lines):
         found[str(folder)] = "gone or not reached"
         if world.elsewhere is not None and (folder / "BACKUP.json").is_file():
             zone = world.elsewhere(folder)
             try:
-                zone.create(f"ERASED-{made.dataset_id}-{made.generation:08}.json", pretty(Mark(act=act, channel=generations)))
+                zone.create(f"ERASED-{made.dataset_id}-{made.generation:08}.json", pretty(mark))
                 found[str(folder)] = "marked"
             except (KfmError, OSError):
                 continue
             finally:
                 zone.close()
     return found
+
+
+def _marked(world: World, act: Act) -> Mark:
+    made, channel = act.predicate, world.channel(act.predicate.dataset_id)
+    numbers = range(1, made.generation + 1)
+    runs = {run_id: approvals_path(made.dataset_id, run_id) for n in numbers if (run_id := channel.unverified(n).run_id)}
+    return Mark(
+        act=act,
+        channel={f"{n:08}.json": world.data.read(channel.path(n)).decode() for n in numbers},
+        approvals={run_id: world.data.read(path).decode() for run_id, path in runs.items() if world.data.exists(path)},
+        roots={version: raw.decode() for version, raw in world.keys.roots().items()},
+    )
 
 
 def backups_of(world: World, dataset_id: str, generation: int) -> dict[str, str]:
@@ -122,6 +137,9 @@ def backups_of(world: World, dataset_id: str, generation: int) -> dict[str, str]
 def erase_again(world: World, mark: Mark) -> None:
     """In a workspace made from a marked backup: the channel as it was, and its erasure once more."""
     made = mark.act.predicate
+    world.keys.follow({version: text.encode() for version, text in (mark.roots or {}).items()})
+    for run_id, text in (mark.approvals or {}).items():
+        world.data.create(approvals_path(made.dataset_id, run_id), text.encode())
     for name, text in mark.channel.items():
         world.data.create(f"catalog/channels/{made.dataset_id}/{name}", text.encode())
     world.data.create(mark.act.path, pretty(mark.act))

@@ -97,6 +97,20 @@ def test_an_erasure_that_was_killed_goes_on_unasked_and_no_other_does(
     assert said.code == 0 and "destroyed" in said.out and len(list(channel.iterdir())) == 2 and rows(ws) == 9
 
 
+def test_a_marked_backup_goes_on_where_the_channel_was_when_it_was_marked(kfm: Kfm, ws: Path, up: Upstream, tmp_path: Path) -> None:
+    backup, new = tmp_path / "backup", tmp_path / "new"
+    assert kfm("backup", str(backup), "--with-keys").code == 0
+    assert kfm("keys", "new", "--name", "A. Later", "--role", "approver").code == 0
+    plant(up, 11)
+    assert kfm("run", "trees").code == 0, "a generation of its own, under a root of its own"
+    order = ("withdraw", "trees", "--erase", "--yes", "--reason", "x", "--authority", "District Court")
+    assert kfm(*order, "--json").json["backups"] == {str(backup): "marked"}
+    assert main(["backup", "--restore", str(backup), "-w", str(new)]) == 0
+    for name in ("keys/root", "data/catalog/approvals/trees", "data/catalog/channels/trees"):
+        assert tree(new / name) == tree(ws / name), name
+    assert main(["-w", str(new), "verify"]) == 0
+
+
 def test_no_command_hands_out_what_was_withdrawn_and_the_folder_says_what_it_is(kfm: Kfm, ws: Path, up: Upstream, tmp_path: Path) -> None:
     receipt = str(next((ws / "receipts" / "ingest.pull_source").rglob("*.json")))
     assert gone(kfm, "t7").code == 0
