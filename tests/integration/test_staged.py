@@ -491,7 +491,7 @@ def test_readers_know_what_is_staged(tmp_path: Path, up: Observations, capsys: p
     assert f"Run {found.run_id} of obs ended STAGED" in said("explain", found.run_id)
     status = next(d for d in json.loads(said("status", "--json"))["datasets"] if d["dataset_id"] == "obs")
     assert (status["state"], status["reason"], status["next"]) == ("waiting", "1 parts wait to be assembled", "kfm backfill status")
-    assert json.loads(said("resume", "--json")) == {"runs": [], "waiting": 0}
+    assert json.loads(said("resume", "--json")) == {"runs": [], "waiting": 0, "acts": []}
     assert not [f for f in json.loads(said("doctor", "--json"))["findings"] if f["code"].startswith(("run.", "journal.", "ledger."))]
 
 

@@ -402,13 +402,13 @@ def _answer(ended: _Ended, child: _Child, job: TransformJob) -> TransformResult:
     if last["op"] == "unconfined":
         raise _unconfined(job, held)
     if last["op"] == "done":
-        result = _own(msgspec.convert(last["result"], TransformResult), job)
+        result = _own(_said(last.get("result"), TransformResult), job)
         warnings = result.warnings if held.whole else (*result.warnings, f"{UNCONFINED}: {held.why}.")
         return msgspec.structs.replace(result, warnings=warnings, unconfined=UNSET if held.whole else held.why)
     if last["op"] == "refused":
-        raise CaptureRefused(msgspec.convert({k: v for k, v in last.items() if k != "op"}, Refusal))
+        raise CaptureRefused(_said({k: v for k, v in last.items() if k != "op"}, Refusal))
     raise ConnectorFailed(
-        f"The transform failed: {last['message']}.",
+        f"The transform failed: {last.get('message', 'it did not say why')}.",
         expected="connector code that ends without an exception",
         remedy=f"{_where(last.get('stack', ''))}Nothing was published; `kfm connector check {job.dataset_id}` tries it on its fixtures.",
         stack=last.get("stack", ""),
@@ -434,6 +434,18 @@ def _last_words(tail: bytes) -> str:
     """What a child wrote last, as a sentence."""
     lines = tail.decode("utf-8", "replace").strip().splitlines()
     return f"It last wrote: {lines[-1][:200]!r}. " if lines else ""
+
+
+def _said(told: Any, kind: type[T]) -> T:
+    """What the child said, as it must be shaped; whatever else it says is a failure of its dataset alone."""
+    try:
+        return msgspec.convert(told, kind)
+    except msgspec.ValidationError as error:
+        raise ConnectorFailed(
+            f"The transform's child process did not keep to the protocol: {error}.",
+            expected="a result as kfm's own code writes it",
+            remedy="Connector code has no business with the open files of its process: take out what writes there.",
+        ) from error
 
 
 def _own(result: TransformResult, job: TransformJob) -> TransformResult:
