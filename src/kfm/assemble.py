@@ -1,6 +1,6 @@
 """assemble: base version + the part, by the registry's merge rule, into a judged candidate with all its evidence."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,12 @@ from kfm.claim import keep_head_key, older_told
 from kfm.clock import rfc3339
 from kfm.closing import end_parts, follow_up
 from kfm.connectors.base import TransformResult
-from kfm.errors import Fenced, IntegrityError, KfmError
+from kfm.errors import Denied, Fenced, IntegrityError, KfmError
 from kfm.judge import attested, catalog_reasons, described_candidate, evidence_of, judge
 from kfm.model import ids
 from kfm.model.change import change_told
 from kfm.model.ledger import Generation, LedgerRow, Token, is_older, stamps_of
-from kfm.model.origin import origins_of
+from kfm.model.origin import SAMPLE, origins_of
 from kfm.model.staged import is_assembly
 from kfm.model.version import is_record
 from kfm.permits import shown_despite
@@ -163,8 +163,10 @@ def _pin(work: "Update", wal: Wal) -> Generation:
 
 def _candidate(work: "Update", wal: Wal, tables: Tables, pin: Mapping[str, Any]) -> dict[str, Any]:
     target, release = work.target, work.target.entry.release
-    before = origin_of(work.world.data, target.dataset_id, pin["base_version"]) if target.entry.merge != "replace" else []
-    origin = origins_of(msgspec.json.decode(wal.run.source_metadata), before)
+    base = origin_of(work.world.data, target.dataset_id, pin["base_version"])
+    sources = msgspec.json.decode(wal.run.source_metadata)
+    _check_origin(target.dataset_id, pin["base_version"], base, origins_of(sources))
+    origin = origins_of(sources, base if target.entry.merge != "replace" else ())
     return {
         "run_id": wal.run.run_id,
         "dataset_id": target.dataset_id,
@@ -183,6 +185,16 @@ def _candidate(work: "Update", wal: Wal, tables: Tables, pin: Mapping[str, Any])
         **_facts_of(target, tables.result, tables.artifacts),
         **({"origin": origin} if origin else {}),
     }
+
+
+def _check_origin(dataset_id: str, base_version: str | None, base: Sequence[str], own: Sequence[str]) -> None:
+    """Raise `Denied` where invented data are official and something else comes, whatever kfm.yml says meanwhile."""
+    if base_version is not None and SAMPLE in base and SAMPLE not in own:
+        raise Denied(
+            f"What is official of {dataset_id} is invented, and this is not.",
+            expected="invented and real data in channels of their own",
+            remedy="Make a workspace for real data beside this one: `kfm init DIR`.",
+        )
 
 
 def _write_candidate(work: "Update", row: LedgerRow, candidate: dict[str, Any]) -> dict[str, str]:

@@ -291,6 +291,7 @@ class _Promote:
     def _publish(self, candidate: dict[str, Any]) -> Generator[str, None, None]:
         """UPSERT the version, then lineage and outbox in one commit, then the receipts: all before ★."""
         row, wal = self.row, self.wal
+        self.world.root.local(f"releases/{row.dataset_id}/{row.intent}")  # where it will be announced, once ★ has happened
         if candidate["precise"]:
             keep_precise(self.world, row.dataset_id, str(row.version_id), candidate["precise"])
         self._write_version(candidate)

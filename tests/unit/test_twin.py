@@ -484,3 +484,20 @@ def test_what_a_release_does_not_show_is_varied_and_what_code_renames_is_not(tmp
         assert (one != two) is varied
         one, two = ({(r["site_id"], r["kind"]) for r in rows_of(f / "a.csv")} for f in (source, tmp_path / f"twin{number}"))
         assert one != two, "withheld by name"
+
+
+@pytest.mark.parametrize("raw", [b"\xef\xbb\xbfid,kind\n1,a\n2,b\n", b"id,kind\r\n1,a\r\n2,b\n", b"id,kind\r\n1,a\r\n"])
+def test_a_twin_keeps_the_form_of_its_file(tmp_path: Path, raw: bytes) -> None:
+    """Of which a run tells what is odd: a twin without it would look like a leak."""
+    from kfm.connectors.twin import _read_csv
+
+    (tmp_path / "a.csv").write_bytes(raw)
+    job = TransformJob(
+        dataset_id="a", source_kind="http_file", format="csv", artifact="a.parquet", inputs=(InputFile(source_id="source", path=str(tmp_path / "a.csv"), digest=""),)
+    )  # fmt: skip
+    file = _read_csv(job, job.inputs[0])
+    made = file.write(file.records)
+    assert isinstance(made, str)
+    back = made.encode()
+    assert back.startswith(b"\xef\xbb\xbf") == raw.startswith(b"\xef\xbb\xbf")
+    assert (b"\r\n" in back, back.count(b"\n") > back.count(b"\r\n")) == (b"\r\n" in raw, raw.count(b"\n") > raw.count(b"\r\n"))

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -52,6 +52,7 @@ _BOOT = (
 )
 _BOOT_NURSERY = _BOOT.replace("import main; main()", "import nursery; nursery(int(sys.argv[2]), int(sys.argv[3]))")
 _BOOT_TRIAL, _BOOT_SCRIPT = (_BOOT.replace("import main; main()", f"import {name}; {name}()") for name in ("trial", "script"))
+T = TypeVar("T")
 _ROOT = str(Path(__file__).resolve().parents[2])
 _TAIL = 4096  # of what the child wrote to stderr
 _LINE_CAP = 64 << 20  # a longer line is no protocol

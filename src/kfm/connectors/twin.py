@@ -1,5 +1,6 @@
 """Makes twins of captured files: other precise places, other hidden values, another order, so the public side must come out the same."""
 
+import codecs
 import csv
 import datetime as dt
 import hashlib
@@ -390,12 +391,19 @@ def _read_csv(job: TransformJob, source: InputFile) -> _File:
     head, *body = (row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row)
     names = [name.strip() for name in head]
 
+    with Path(source.path).open("rb") as raw:
+        mark = "\ufeff" if raw.read(3) == codecs.BOM_UTF8 and job.encoding in (None, "utf-8") else ""
+    usual, other = ("\r\n", "\n") if "\r\n" in text else ("\n", "\n")
+    mixed = "\r\n" in text and text.count("\n") > text.count("\r\n")
+
     def write(records: list[Any]) -> str:
+        """In the form of the file, of which a run tells what is odd: its mark, and how its lines end."""
         out = io.StringIO(newline="")
-        lines = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+        lines = csv.writer(out, delimiter=delimiter, lineterminator=usual)
         lines.writerow(head)
-        lines.writerows(list(r.values()) if isinstance(r, dict) else r for r in records)
-        return out.getvalue()
+        rest = csv.writer(out, delimiter=delimiter, lineterminator=other if mixed else usual)
+        rest.writerows(list(r.values()) if isinstance(r, dict) else r for r in records)
+        return mark + out.getvalue()
 
     # a row that only repeats the header stays as it is, for it is dropped wherever it stands
     again = [n.casefold() for n in names]
