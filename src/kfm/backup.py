@@ -379,7 +379,7 @@ def _restored(folder: Path, target: Path, found: Manifest) -> dict[str, Any]:
     marks = [msgspec.json.decode(path.read_bytes(), type=Mark) for path in sorted(folder.glob(f"{ERASED}*.json"))]
     with open_world(workspace) as world:
         for mark in marks:
-            erase_again(world, mark)
+            erase_again(world, mark, folder)
     behind = _is_behind(workspace)
     if behind and found.keys:
         reindex_workspace(workspace, [])

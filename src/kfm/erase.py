@@ -106,13 +106,26 @@ def _mark_backups(world: World, act: Act) -> dict[str, str]:
         if world.elsewhere is not None and (folder / "BACKUP.json").is_file():
             zone = world.elsewhere(folder)
             try:
-                zone.create(f"ERASED-{made.dataset_id}-{made.generation:08}.json", pretty(mark))
+                zone.create(f"{_beside(act)}.json", pretty(mark))  # first: without the rest a restore fails, and brings nothing back
                 found[str(folder)] = "marked"
+                for left in _stayed(world, made.dataset_id):
+                    zone.create(f"{_beside(act)}/{left}", world.data.local(left))
             except (KfmError, OSError):
                 continue
             finally:
                 zone.close()
     return found
+
+
+def _beside(act: Act) -> str:
+    """Where a backup says what was erased, and keeps what was left."""
+    return f"ERASED-{act.predicate.dataset_id}-{act.predicate.generation:08}"
+
+
+def _stayed(world: World, dataset_id: str) -> list[str]:
+    """What an erasure leaves and the head relies on: its version, where that comes from, the rules that keep the rest out. As it lies."""
+    tops = ("processed/{id}", "work/{id}/derived", "work/{id}/withdrawals", "work/{id}/holds", "catalog/prov/{id}")
+    return [path for top in tops for path in world.data.names(top.format(id=dataset_id))]
 
 
 def _marked(world: World, act: Act) -> Mark:
@@ -134,9 +147,13 @@ def backups_of(world: World, dataset_id: str, generation: int) -> dict[str, str]
     return {} if told is msgspec.UNSET else told
 
 
-def erase_again(world: World, mark: Mark) -> None:
-    """In a workspace made from a marked backup: the channel as it was, and its erasure once more."""
-    made = mark.act.predicate
+def erase_again(world: World, mark: Mark, backup: Path) -> None:
+    """In a workspace made from a marked backup: the channel as it was and what it shows, and its erasure once more."""
+    made, beside = mark.act.predicate, backup / _beside(mark.act)
+    for file in sorted(p for p in beside.rglob("*") if p.is_file()):
+        path = file.relative_to(beside).as_posix()
+        if place_of("data", path, made.dataset_id) is not None:
+            world.data.create(path, file)
     world.keys.follow({version: text.encode() for version, text in (mark.roots or {}).items()})
     for run_id, text in (mark.approvals or {}).items():
         world.data.create(approvals_path(made.dataset_id, run_id), text.encode())

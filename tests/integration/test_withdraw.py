@@ -99,15 +99,20 @@ def test_an_erasure_that_was_killed_goes_on_unasked_and_no_other_does(
 
 def test_a_marked_backup_goes_on_where_the_channel_was_when_it_was_marked(kfm: Kfm, ws: Path, up: Upstream, tmp_path: Path) -> None:
     backup, new = tmp_path / "backup", tmp_path / "new"
+    assert gone(kfm, "t9").code == 0  # the salt of commitments to rules is among the keys from here on
     assert kfm("backup", str(backup), "--with-keys").code == 0
     assert kfm("keys", "new", "--name", "A. Later", "--role", "approver").code == 0
     plant(up, 11)
     assert kfm("run", "trees").code == 0, "a generation of its own, under a root of its own"
-    order = ("withdraw", "trees", "--erase", "--yes", "--reason", "x", "--authority", "District Court")
+    order = ("withdraw", "trees", "--erase", "--yes", "--reason", "x", "--authority", "District Court", "--record", "id=t7")
     assert kfm(*order, "--json").json["backups"] == {str(backup): "marked"}
+    assert kfm("backup", str(backup), "--verify").code == 0
     assert main(["backup", "--restore", str(backup), "-w", str(new)]) == 0
     for name in ("keys/root", "data/catalog/approvals/trees", "data/catalog/channels/trees"):
         assert tree(new / name) == tree(ws / name), name
+    assert rows(new) == rows(ws) == 9
+    plant(up, 12)
+    assert main(["-w", str(new), "run", "trees"]) == 0 and rows(new) == 10, "the rule holds there too"
     assert main(["-w", str(new), "verify"]) == 0
 
 
