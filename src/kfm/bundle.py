@@ -23,8 +23,7 @@ from kfm.model.channel import GenerationPredicate, RootAt
 from kfm.model.version import ATTESTATION, is_record
 from kfm.proofs import missing_proofs
 from kfm.raw import parse_checksums
-from kfm.receipts import receipt_path
-from kfm.runfiles import started_at
+from kfm.receipts import find_receipt
 from kfm.trust import Head, Trust, led_to, load_root, named_signers, out_of_step
 from kfm.verify import Verified, note_unrecorded
 from kfm.world import World
@@ -210,11 +209,10 @@ def _approvals_of(world: World, promoted: GenerationPredicate) -> str:
 
 
 def _receipt(world: World, promoted: GenerationPredicate) -> str:
-    usual = receipt_path(promoted.run_id, started_at(promoted.run_id).isoformat())  # unless midnight came in between
-    listed = [usual] if world.root.exists(usual) else world.root.names("receipts")
-    found = next((path for path in listed if path.endswith(f"/{promoted.run_id}.json")), "")
-    if not found:
-        raise Denied(f"The receipt of run {promoted.run_id} is missing.", expected=usual, remedy="Restore it from a backup or a mirror.")
+    found = find_receipt(world.root, promoted.run_id)
+    if found is None:
+        what, remedy = f"The receipt of run {promoted.run_id} is missing.", "Restore it from a backup or a mirror."
+        raise Denied(what, expected=f"{promoted.run_id}.json below receipts/", remedy=remedy)
     return found
 
 

@@ -13,8 +13,7 @@ from kfm.model.staged import is_assembly, pins_path
 from kfm.model.version import ATTESTATION, is_record
 from kfm.proposal import load, proposal_path
 from kfm.raw import parse_checksums
-from kfm.receipts import receipt_path, run_folder
-from kfm.runfiles import started_at
+from kfm.receipts import find_receipt, run_folder
 from kfm.verify import Verified, verify_in_zone
 from kfm.wal import Wal
 from kfm.world import World
@@ -116,9 +115,8 @@ def _vouched_for(world: World, row: LedgerRow) -> set[str]:
     made: list[Generation] = world.store.read(lambda tx: tx.index.generations(row.dataset_id))
     for generation in (g for g in made if g.kind == "promote" and g.version_id == row.version_id):
         told = world.channel(row.dataset_id).predicate(generation.generation)
-        usual = receipt_path(generation.run_id, started_at(generation.run_id).isoformat())  # unless midnight came in between
-        listed = [usual] if world.root.exists(usual) else world.root.names("receipts")
-        raw = next((world.root.read(path) for path in listed if path.endswith(f"/{generation.run_id}.json")), b"")
+        path = find_receipt(world.root, generation.run_id)
+        raw = world.root.read(path) if path is not None else b""
         if told is not None and ids.digest(raw) == told.receipts_digest:
             found.add(str(msgspec.json.decode(raw)["provenance"]["files"].get(ATTESTATION)))
     return found

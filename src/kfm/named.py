@@ -18,9 +18,9 @@ from kfm.model.version import ATTESTATION
 from kfm.projection import catalog_files, shown_version
 from kfm.proposal import proposal_path
 from kfm.raw import render_raw
-from kfm.receipts import outcome_of, receipt_path
+from kfm.receipts import find_receipt, outcome_of
 from kfm.retention import removed_files
-from kfm.runfiles import Packed, load_packs, read_run_file, started_at
+from kfm.runfiles import Packed, load_packs, read_run_file
 from kfm.wal import check_chain, fold, payload_of
 from kfm.world import World
 
@@ -164,9 +164,7 @@ def _releases(world: World, dataset_id: str, rows: Sequence[Generation], found: 
 
 
 def _receipt(world: World, run_id: str) -> dict[str, Any] | None:
-    usual = receipt_path(run_id, started_at(run_id).isoformat())  # unless midnight came in between
-    listed = [usual] if world.root.exists(usual) else world.root.names("receipts")
-    path = next((p for p in listed if p.endswith(f"/{run_id}.json")), None)
+    path = find_receipt(world.root, run_id)
     return decoded(world.root.read(path)) if path is not None else None
 
 

@@ -39,7 +39,6 @@ __all__ = [
     "load",
     "members",
     "needed",
-    "number_of",
     "one_account",
     "proposal_path",
     "record_approvals",
@@ -112,11 +111,6 @@ def load(world: World, row: LedgerRow) -> tuple[dict[str, Any], str]:
     except KfmError as error:
         raise IntegrityError(f"{path} is damaged.", expected="what was proposed", remedy="Run the dataset again.") from error
     return found, ids.digest(raw if name == path else world.data.read(name))
-
-
-def number_of(world: World, run_id: str) -> int | None:
-    found: int | None = world.store.read(lambda tx: tx.index.proposal_number(run_id))
-    return found
 
 
 def run_of(world: World, number: int) -> LedgerRow:

@@ -19,12 +19,15 @@ from kfm.model.receipt import Receipt, RunManifest, RunRecord, ValidationReport
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
 from kfm.model.version import ATTESTATION
+from kfm.runfiles import started_at
 from kfm.store.base import LedgerRow, WalRecord
 from kfm.wal import fold, payload_of
 from kfm.world import World
+from kfm.zones.base import Zone
 
 __all__ = [
     "JOB_TYPE",
+    "find_receipt",
     "finish",
     "manifest_without_values",
     "pack_receipts",
@@ -51,6 +54,14 @@ def pretty(value: Any) -> bytes:
 def receipt_path(run_id: str, started_at: str, job_type: str = JOB_TYPE) -> str:
     day = started_at[:10].replace("-", "/")
     return f"receipts/{job_type}/{day}/{run_id}.json"
+
+
+def find_receipt(zone: Zone, run_id: str) -> str | None:
+    """Where the receipt of a run lies; None: it is not here."""
+    usual = receipt_path(run_id, started_at(run_id).isoformat())
+    if zone.exists(usual):
+        return usual
+    return next((path for path in zone.names("receipts") if path.endswith(f"/{run_id}.json")), None)  # midnight came in between
 
 
 def run_folder(row: LedgerRow) -> str:

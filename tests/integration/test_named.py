@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kfm.attest import unwrap
+from kfm.model.ids import new_run_id
+from kfm.receipts import find_receipt, receipt_path
+from kfm.runfiles import started_at
 from kfm.sample_upstream import SampleUpstream
 from kfm.verify import Verified, verify_dataset, verify_receipts
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from kfm.world import World
+from kfm.zones.local import LocalZone
 from tests.conftest import Said
 
 Kfm = Callable[..., Said]
@@ -114,3 +118,12 @@ def test_prose_that_changed_since_the_last_run_is_no_damage(kfm: Kfm, ws: Path) 
     (ws / "data" / "catalog" / "dcat" / f"{QUAKES}.json").unlink()
     assert kfm("verify").code == 0 and kfm("doctor", "--fix").code == 0, "the next tick makes it"
     assert kfm("verify").code == 0
+
+
+def test_a_receipt_is_found_also_when_midnight_came_before_it_was_written(tmp_path: Path) -> None:
+    zone, run_id, other = LocalZone(tmp_path), str(new_run_id()), str(new_run_id())
+    assert find_receipt(zone, run_id) is None
+    for day in ("2001-02-03", started_at(run_id).isoformat()):  # the usual place comes first, once it is there
+        for name in (other, run_id):
+            zone.create(receipt_path(name, day), b"{}")
+        assert find_receipt(zone, run_id) == receipt_path(run_id, day)

@@ -20,7 +20,6 @@ __all__ = [
     "believable",
     "head_key_of",
     "is_older",
-    "stamp_of",
     "stamps_of",
     "with_stamp",
 ]
@@ -198,12 +197,6 @@ def head_key_of(row: LedgerRow, checked_at: str, before: HeadKey | None = None) 
         checked_at=checked_at,
         full_check_at=full_check_at,
     )
-
-
-def stamp_of(source_metadata: str) -> str:
-    """When the source of a run said that its answer was made; empty: it did not say."""
-    sources = msgspec.json.decode(source_metadata)
-    return str(sources[0].get("stamp", "")) if sources else ""
 
 
 def stamps_of(source_metadata: str) -> tuple[str, str]:
