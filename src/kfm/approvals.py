@@ -18,6 +18,7 @@ from kfm.model.licences import restrictions
 from kfm.trust import Trust, TrustedKey
 
 __all__ = [
+    "asked_of",
     "check_recorded",
     "custodian_of",
     "in_time",
@@ -48,6 +49,7 @@ def terms_of(entries: Iterable[DatasetEntry]) -> tuple[Terms, ...]:
             licence=e.licence,
             custodian=e.custodian,
             release="" if e.release is None else ids.digest(canonical.dumps(msgspec.to_builtins(e.release))),
+            isolation=e.isolation,
         )
         for e in entries
     )
@@ -112,17 +114,23 @@ def _looser(old: Terms, new: Terms) -> bool:
     freer = new.licence != old.licence and not {*restrictions(new.licence or "")} > {*restrictions(old.licence or "")}
     lost = {*obligations([old])} - {*obligations([new])}
     steward = custodian_of(old) is not None and custodian_of(old) != custodian_of(new)
+    held = new.isolation == "best_effort" != old.isolation
     # What rules of a release let through cannot be told from their digest: another one counts as looser.
-    return bool(new.approvals < old.approvals or lost or steward or freer or (old.release and old.release != new.release))
+    return bool(new.approvals < old.approvals or lost or steward or freer or held or (old.release and old.release != new.release))
+
+
+def asked_of(old: Terms) -> int:
+    """How many people must agree before an entry is loosened: one at least where it had obligations, or stewards to speak for it."""
+    return max(1, old.approvals) if obligations([old]) or custodian_of(old) is not None else old.approvals
 
 
 def told_loosened(before: Sequence[Terms], now: Sequence[Terms]) -> list[str]:
     """In words, what asks for more people, or others, than the entry of now does."""
     own, stewards = now[0].approvals if now else 0, {custodian_of(entry) for entry in now}
-    more = [e for e in loosened(before, now) if e.approvals > own or (e.approvals and custodian_of(e) not in stewards)]
+    more = [e for e in loosened(before, now) if asked_of(e) > own or (asked_of(e) and custodian_of(e) not in stewards)]
     return [
-        f"The registry entry of {e.dataset_id} is looser than the one the official version was made under, which asks for "
-        f"{e.approvals} approval{'' if e.approvals == 1 else 's'}{f' by stewards of {custodian_of(e)}' if custodian_of(e) else ''}."
+        f"The registry entry of {e.dataset_id} is looser than the one the official version was made under; to loosen it asks for "
+        f"{asked_of(e)} approval{'' if asked_of(e) == 1 else 's'}{f' by stewards of {custodian_of(e)}' if custodian_of(e) else ''}."
         for e in more
     ]
 
@@ -138,7 +146,7 @@ def weigh(
     wanted = max(own, 1 if asked else 0)
     stewarded = [entry for entry in terms if custodian_of(entry) is not None]
     demands: list[tuple[Terms | None, int]] = [*((entry, wanted) for entry in stewarded or ())] or [(None, wanted)]
-    demands += [(old, old.approvals) for old in loosened(before, terms)]
+    demands += [(old, asked_of(old)) for old in loosened(before, terms)]
     found = []
     for entry, needed in demands:
         fit = {key.keyid for key in approvers if entry is None or may_speak(key, entry)}
@@ -149,11 +157,13 @@ def weigh(
 
 # ---- counting again ----------------------------------------------------------------------------------------------------
 def unrecorded(chain: Mapping[int, GenerationPredicate], dataset_id: str, trust: Trust, wrong: Wrong) -> list[int]:
-    """Generations made before approvals were recorded; a later one that names none goes to `wrong`."""
+    """Generations made before approvals were recorded; a later one that names none, or no root, goes to `wrong`."""
     floor = trust.floor_of(dataset_id)
     first = next((n for n, g in chain.items() if g.approvals_digest), None)
     found = []
     for number, generation in chain.items():
+        if generation.root is None and floor is not None and number > floor:
+            wrong(number, "the generation names no root, and all did by then", 3)
         if generation.kind == "promote" and not generation.approvals_digest:
             if (floor is not None and number > floor) or (first is not None and number > first):
                 wrong(number, "the generation names no approvals, and they were recorded by then", 3)
@@ -221,7 +231,7 @@ def missing(recorded: Recorded, generation: GenerationPredicate, builders: Set[s
     if valid >= needed:
         return []
     alone = not recorded.canary and not recorded.terms[0].approvals and all(code in CHANGE for code in recorded.asked)
-    alone = alone and not any(old.approvals for old in loosened(before, recorded.terms))
+    alone = alone and not any(asked_of(old) for old in loosened(before, recorded.terms))
     if alone and any(_agreed(raw, then, "builder", ACCEPT, said, at) is not None for raw in recorded.acceptances):
         return []  # the operator's own word suffices
     return [f"{needed} approval{'' if needed == 1 else 's'} needed, {valid} valid"]

@@ -16,7 +16,7 @@ __all__ = ["missing_proofs"]
 def missing_proofs(receipt: Mapping[str, Any], made: GenerationPredicate, before: GenerationPredicate | None) -> list[str]:
     """What nothing in the evidence of a promotion shows, in words; `before` is the promotion before it in the same channel.
 
-    A generation that names no root was made before this was recorded.
+    A generation that names no root was made before this was recorded; one that cannot have been is told with its approvals.
     """
     if made.root is None:
         return []

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kfm import canonical
-from kfm.approvals import custodian_of, in_time, loosened, may_speak, missing, terms_digest, terms_of, weigh
+from kfm.approvals import asked_of, custodian_of, in_time, loosened, may_speak, missing, terms_digest, terms_of, weigh
 from kfm.attest import account, statement
 from kfm.clock import rfc3339
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
@@ -393,15 +393,16 @@ def count(world: World, row: LedgerRow) -> tuple[int, int]:
     proposal, _ = load(world, row)
     given = [j.keyid for j in approvals_of(world, row) if j.valid]
     trust = world.keys.trust()
+    terms, before = terms_of(world.family(row.dataset_id)), terms_before(world, row.dataset_id, row.pinned)
     valid, wanted = weigh(
-        terms_of(world.family(row.dataset_id)),
-        terms_before(world, row.dataset_id, row.pinned),
+        terms,
+        before,
         asked=bool(proposal.get("canary")) or any(v.get("review") for v in proposal["verdicts"]),
         approvers=[trust.keys[k] for k in given] if trust is not None else (),
         grantors=grantors(world, row.dataset_id),
     )
     wanted = max(int(proposal["approvals"]), wanted)
-    if not given and accepted(world, row):
+    if not given and not any(asked_of(old) for old in loosened(before, terms)) and accepted(world, row):
         wanted = 0
     return (valid, wanted) if rejected_by(world, row) is None else (0, max(1, wanted))
 

@@ -196,7 +196,8 @@ def _verify_approvals(world: World, dataset_id: str, chain: dict[int, Generation
     promoted = {n: g for n, g in chain.items() if g.kind == "promote"}
 
     def wrong(number: int, what: str, code: int) -> None:
-        found.wrong(approvals_path(dataset_id, chain[number].run_id), f"generation {number}: {what}", code)
+        path = approvals_path(dataset_id, chain[number].run_id) if chain[number].run_id else world.channel(dataset_id).path(number)
+        found.wrong(path, f"generation {number}: {what}", code)
 
     def builders(number: int, version_id: str | None) -> frozenset[str]:
         signed = [world.channel(dataset_id).path(number), f"processed/{dataset_id}/{version_id}/{ATTESTATION}"]

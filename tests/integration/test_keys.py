@@ -232,12 +232,15 @@ def test_a_root_that_was_cut_back_is_six_everywhere_and_nothing_is_signed_by_it(
 
 
 def test_generations_from_before_roots_were_recorded_are_told_as_such_and_none_comes_after(
-    kfm: Kfm, ws: Path, sample: SampleUpstream
+    kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.MonkeyPatch.context() as older:  # a kfm that named no root
         older.setattr(Trust, "at", None)
         assert kfm("run", QUAKES).code == 0
     assert "root" not in unwrap((ws / f"data/catalog/channels/{QUAKES}/00000001.json").read_bytes())["predicate"]
+    said = kfm("verify", "--json")
+    assert said.code == 3 and "names no root" in said.json["problems"][0]["what"], "the root says that all of it was recorded by then"
+    monkeypatch.setattr(Trust, "floor_of", lambda *_: None)  # nor did its root say so
     said = kfm("verify", "--json")
     assert (said.code, said.json["problems"]) == (0, [])
     assert f"1 generations of {QUAKES} were made before root versions were recorded" in said.json["notes"]

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from kfm import canonical
-from kfm.approvals import check_recorded, loosened, missing, terms_digest, unrecorded, weigh
+from kfm import canonical, proposal
+from kfm.approvals import check_recorded, loosened, missing, terms_digest, told_loosened, unrecorded, weigh
 from kfm.attest import KeyFolder, PersonKey, _envelope, channel_heads, new_private, statement
 from kfm.channel import lift_problem, order_problem
 from kfm.cli.doctor import _no_floor
@@ -17,7 +17,7 @@ from kfm.clock import rfc3339
 from kfm.errors import IntegrityError
 from kfm.model import ids
 from kfm.model.approval import Approval, Recorded, Terms
-from kfm.model.channel import GenerationPredicate, Kind, Lift, Lifted
+from kfm.model.channel import GenerationPredicate, Kind, Lift, Lifted, RootAt
 from kfm.trust import Trust, load_root
 
 NOW = dt.datetime(2026, 11, 16, tzinfo=dt.UTC)
@@ -88,7 +88,7 @@ class Office:
 def generation(number: int = 1, terms: str = "", approvals: str = "") -> GenerationPredicate:
     return GenerationPredicate(
         dataset_id="trees", generation=number, kind="promote", version_id="v1", version_digest="d1", receipts_digest=None, run_id="r1",
-        token="", prev=None, reason="", terms_digest=terms, approvals_digest=approvals,
+        token="", prev=None, reason="", terms_digest=terms, approvals_digest=approvals, root=RootAt(fingerprint="f", version=1, digest="d"),
     )  # fmt: skip
 
 
@@ -168,6 +168,45 @@ def test_loosening_an_entry_needs_the_approvals_of_the_stricter_one(office: Offi
     )
 
 
+def test_what_is_not_public_is_loosened_by_a_steward_also_where_nobody_had_to_approve(office: Office) -> None:
+    old, public = msgspec.structs.replace(RESTRICTED, approvals=0), (entry(approvals=0),)
+    ann, kim = office.enrol("Ann"), office.enrol("Kim", "steward", SURVEY)
+    accepted = {"asked": ("quality.rows_fell",), "acceptances": (office.word(office.keys, office.said(public), "accept-change"),)}
+    for record in (office.record(public), office.record(public, office.word(ann, office.said(public))), office.record(public, **accepted)):
+        assert office.wrong(record, before=(old,)) == ["1 approval needed, 0 valid"]
+    assert office.wrong(office.record(public, office.word(kim, office.said(public))), before=(old,)) == []
+    orphan = (msgspec.structs.replace(old, custodian=None),)
+    assert weigh(orphan, (old,), asked=False, approvers=(), grantors=frozenset())[1] == 1
+    for now in (public, orphan):
+        assert "1 approval by stewards of Kansas Survey" in told_loosened((old,), now)[0]
+    assert weigh(public, (entry(approvals=0, licence="CC-BY-NC-4.0"),), asked=False, approvers=(), grantors=frozenset()) == (0, 0)
+
+
+@pytest.mark.parametrize(("before", "wanted"), [(entry(approvals=2), 2), (entry(approvals=0), 0)])
+def test_an_operators_word_does_not_stand_for_those_a_loosened_entry_needs(
+    before: Terms, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"approvals": 0, "verdicts": [{"review": [{"code": "quality.rows_fell"}]}]}
+    answers = {
+        "load": (told, ""),
+        "approvals_of": [],
+        "terms_of": (entry(approvals=0),),
+        "terms_before": (before,),
+        "grantors": frozenset(),
+    }
+    for name, answer in {**answers, "accepted": True, "rejected_by": None}.items():
+        monkeypatch.setattr(proposal, name, lambda *args, answer=answer: answer)
+    world: Any = SimpleNamespace(keys=SimpleNamespace(trust=lambda: None), family=lambda dataset_id: ())
+    row: Any = SimpleNamespace(dataset_id="trees", run_id="r1", pinned=1)
+    assert proposal.count(world, row) == (0, wanted)
+
+
+def test_code_that_nothing_holds_is_looser_and_an_entry_that_says_nothing_of_it_keeps_its_digest() -> None:
+    eased = entry(isolation="best_effort")
+    assert loosened((entry(),), (eased,)) and not loosened((eased,), (entry(),)) and not loosened((eased,), (eased,))
+    assert "isolation" not in msgspec.to_builtins(entry()) and terms_digest((entry(),)) != terms_digest((eased,))
+
+
 def test_of_what_is_not_public_only_stewards_of_its_custodian_speak_and_not_one_for_both(office: Office) -> None:
     terms = (RESTRICTED,)
     said = office.said(terms)
@@ -214,6 +253,10 @@ def test_every_generation_after_the_recorded_floor_names_its_approvals(office: O
     assert unrecorded({1: bare, 2: generation(2)}, "trees", trust, wrong) == [1] and problems.pop()[0] == 2
     unset = Trust(1, NOW, "", {}, office.trust.keys, msgspec.structs.replace(old, floor=msgspec.UNSET))
     assert unrecorded({1: bare, 2: named, 3: generation(3)}, "trees", unset, wrong) == [1] and problems.pop()[0] == 3
+    problems.clear()
+    rootless = msgspec.structs.replace(named, root=None)
+    assert unrecorded({1: rootless}, "trees", trust, wrong) == [] and unrecorded({1: rootless}, "trees", unset, wrong) == [] == problems
+    assert unrecorded({1: rootless}, "trees", office.trust, wrong) == [] and "names no root" in problems[0][1]
     problems.clear()
     check_recorded({1: named}, {1: raw}, {}, office.trust, wrong)
     assert problems == []

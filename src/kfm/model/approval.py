@@ -43,6 +43,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     licence: str | None
     custodian: str | None
     release: str  # digest of the rules it is released by; "": there are none
+    isolation: str | UnsetType = UNSET  # "best_effort": its code may run where the kernel cannot hold it
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
