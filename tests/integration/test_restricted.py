@@ -139,7 +139,9 @@ def test_a_release_that_only_withholds_is_asked_what_it_shows(kfm: Kfm, ws: Path
     change(ws, "withhold: [site_no, name, feature_id]", "withhold: [site_no, name, feature_id], show: [period, name]")
     assert kfm("dataset", "check", SITES).code == 2, "shown and withheld"
     change(ws, "show: [period, name]", "show: [period]")
-    assert kfm("dataset", "check", SITES).code == 0 and kfm("run", SITES).code == 0
+    assert kfm("dataset", "check", SITES).code == 0
+    change(ws, "withhold: [site_no, name, feature_id], show: [period]", "show: [period]")  # else a steward has to agree to other rules
+    assert kfm("run", SITES).code == 0
     assert set(table(ws, version_of(kfm)).schema.names) == {"h3_cell", "period", "geometry"}
 
 
