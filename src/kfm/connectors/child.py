@@ -7,6 +7,7 @@ child   {"op": "log", "event": "child.start", "fields": {"pid": …, "held": …
         {"op": "unconfined"}: the system cannot hold it and the job may not run `open`
 """
 
+import contextlib
 import gc
 import os
 import queue
@@ -136,16 +137,18 @@ def nursery(fd: int, parent: int) -> None:
         if pid == 0:
             line.close()
             _begin(message, fds)
+        with contextlib.suppress(OSError):  # it may have ended, or have done so itself
+            os.setpgid(pid, pid)  # before anybody knows it, so that whoever stops it stops all of it
         for end in fds:
             os.close(end)
         line.send(b"%d" % pid)
 
 
 def _begin(folder: bytes, fds: list[int]) -> None:
-    """What the system does for a process that is started: a session, a folder and three pipes of its own."""
+    """What the system does for a process that is started: a group, a folder and three pipes of its own; the nursery has no terminal."""
     try:
         signal.set_wakeup_fd(-1)
-        os.setsid()
+        os.setpgid(0, 0)
         os.chdir(folder)
         for number, end in enumerate(fds):
             os.dup2(end, number)

@@ -280,7 +280,7 @@ class _Child:
     def converse(self, order: dict[str, Any], deadline: float | None) -> _Ended:
         """Send the order, serve the child until its closing message or its end."""
         if not self._send(order):
-            return _Ended(None, "it ended before it took the job")
+            return _Ended(None, "")  # it ended before it took the job: its exit says how
         try:
             for message in self._messages(deadline):
                 op = message.get("op")
