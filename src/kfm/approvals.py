@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ __all__ = [
     "terms_digest",
     "terms_of",
     "told_loosened",
+    "unapproved",
     "unrecorded",
     "weigh",
 ]
@@ -168,6 +170,20 @@ def unrecorded(chain: Mapping[int, GenerationPredicate], dataset_id: str, trust:
             if (floor is not None and number > floor) or (first is not None and number > first):
                 wrong(number, "the generation names no approvals, and they were recorded by then", 3)
             else:
+                found.append(number)
+    return found
+
+
+def unapproved(chain: Mapping[int, GenerationPredicate], records: Mapping[int, bytes]) -> list[int]:
+    """Withdrawals that left a version nobody had seen before, where the last promotion was made under terms that ask for approvals."""
+    found = []
+    for number, generation in chain.items():
+        earlier = [chain[n] for n in sorted(chain, reverse=True) if n < number]
+        if generation.kind != "withdraw" or generation.version_digest in (None, *(g.version_digest for g in earlier)):
+            continue
+        with suppress(IntegrityError):  # a record that is missing is told where it is counted
+            terms = last_terms(earlier, lambda made: records.get(made.generation))
+            if terms and terms[0].approvals:
                 found.append(number)
     return found
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from kfm import canonical
-from kfm.approvals import check_recorded, last_terms, unrecorded
+from kfm.approvals import check_recorded, last_terms, unapproved, unrecorded
 from kfm.attest import check_attestation, check_witnesses
 from kfm.channel import lift_problem, order_problem, version_kept_out
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
@@ -25,7 +25,7 @@ from kfm.proofs import missing_proofs
 from kfm.raw import parse_checksums
 from kfm.receipts import find_receipt
 from kfm.trust import Head, Trust, led_to, load_root, named_signers, out_of_step
-from kfm.verify import Verified, note_unrecorded
+from kfm.verify import Verified, note_unapproved, note_unrecorded
 from kfm.world import World
 from kfm.zones.base import check_path
 
@@ -367,6 +367,8 @@ def _approvals(
         builders[maker.generation] |= named_signers(bytes(attestation)) if attestation is not None else frozenset()
     note_unrecorded(report, maker.dataset_id, unrecorded(chain, maker.dataset_id, trust, wrong))
     check_recorded(chain, records, builders, trust, wrong)
+    if maker.generation in unapproved(chain, records):
+        note_unapproved(report, maker.dataset_id, maker.generation)  # what lay in the version before it is not in here
 
 
 def _receipt_and_prov(

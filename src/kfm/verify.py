@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kfm.acts import erasing
-from kfm.approvals import check_recorded, unrecorded
+from kfm.approvals import check_recorded, unapproved, unrecorded
 from kfm.attest import check_attestation
 from kfm.channel import order_problem
 from kfm.errors import KfmError
@@ -28,7 +28,16 @@ from kfm.wal import check_chain
 from kfm.world import World
 from kfm.zones.base import Zone, hash_file
 
-__all__ = ["Verified", "note_unrecorded", "verify_dataset", "verify_folder", "verify_in_zone", "verify_receipts", "verify_workspace"]
+__all__ = [
+    "Verified",
+    "note_unapproved",
+    "note_unrecorded",
+    "verify_dataset",
+    "verify_folder",
+    "verify_in_zone",
+    "verify_receipts",
+    "verify_workspace",
+]
 
 
 @dataclass
@@ -52,6 +61,10 @@ def note_unrecorded(found: Verified, dataset_id: str, numbers: list[int]) -> Non
     if numbers:
         which = f"generation {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} generations, up to {numbers[-1]},"
         found.notes.append(f"{which} of {dataset_id} {'was' if len(numbers) == 1 else 'were'} made before approvals were recorded")
+
+
+def note_unapproved(found: Verified, dataset_id: str, number: int) -> None:
+    found.notes.append(f"the version of generation {number} of {dataset_id} was left by a withdrawal that nobody else approved")
 
 
 def verify_folder(folder: Path, found: Verified, name: str = "") -> None:
@@ -208,6 +221,33 @@ def _verify_approvals(world: World, dataset_id: str, chain: dict[int, Generation
     records = {n: world.data.read(p) for n, p in places.items() if world.data.exists(p)}
     note_unrecorded(found, dataset_id, unrecorded(chain, dataset_id, trust, wrong))
     check_recorded(chain, records, {n: builders(n, g.version_id) for n, g in promoted.items()}, trust, wrong)
+    _verify_left(world.data, dataset_id, chain, unapproved(chain, records), found)
+
+
+def _verify_left(zone: Zone, dataset_id: str, chain: dict[int, GenerationPredicate], alone: list[int], found: Verified) -> None:
+    """What a withdrawal left lay in the version before it; `alone` are those whose new tables somebody should have approved."""
+    for number, made in chain.items():
+        if made.kind != "withdraw" or made.version_id is None:
+            continue
+        before = _tables(zone, dataset_id, chain[number - 1].version_id if number > 1 else None)
+        left = _tables(zone, dataset_id, made.version_id)
+        new = left.items() - before.items() if before is not None and left is not None else None  # None: one is gone, nobody can compare
+        for path in sorted(p for p, _ in new or () if before is not None and p not in before):
+            where = f"processed/{dataset_id}/{made.version_id}/{path}"
+            found.wrong(where, f"generation {number} is a withdrawal, and the version before it has no such file", 3)
+        if number in alone and (new is None or new):
+            note_unapproved(found, dataset_id, number)
+
+
+def _tables(zone: Zone, dataset_id: str, version_id: str | None) -> dict[str, str] | None:
+    """The data of a version, path -> digest; None when it is not here or cannot be read, which is said elsewhere."""
+    listing = f"processed/{dataset_id}/{version_id}/checksums.sha256"
+    if version_id is None:
+        return {}
+    try:
+        return {p: d for p, d in parse_checksums(zone.read(listing)).items() if not is_record(p)} if zone.exists(listing) else None
+    except (UnicodeDecodeError, ValueError):
+        return None
 
 
 def _awaited(dataset_id: str, run_id: str, name: str) -> str:

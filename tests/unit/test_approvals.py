@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kfm import canonical, proposal
-from kfm.approvals import check_recorded, loosened, missing, terms_digest, told_loosened, unrecorded, weigh
+from kfm.approvals import check_recorded, loosened, missing, terms_digest, told_loosened, unapproved, unrecorded, weigh
 from kfm.attest import KeyFolder, PersonKey, _envelope, channel_heads, new_private, statement
 from kfm.channel import lift_problem, order_problem
 from kfm.cli.doctor import _no_floor
@@ -18,7 +18,10 @@ from kfm.errors import IntegrityError
 from kfm.model import ids
 from kfm.model.approval import Approval, Recorded, Terms
 from kfm.model.channel import GenerationPredicate, Kind, Lift, Lifted, RootAt
+from kfm.raw import checksums
 from kfm.trust import Trust, load_root
+from kfm.verify import Verified, _verify_left
+from kfm.zones.local import LocalZone
 
 NOW = dt.datetime(2026, 11, 16, tzinfo=dt.UTC)
 SURVEY = "Kansas Survey"
@@ -338,3 +341,21 @@ def test_a_void_generation_repeats_and_a_rollback_names_nothing_that_was_withdra
     lifted = {**records, 4: step(4, "rollback", "v3", **lift)}
     assert order_problem(lifted, step(5, "rollback", "v1")) is None
     assert "generation 3 withdrew" in str(order_problem(lifted, step(5, "rollback", "v1"), lambda _: False)), "a bad word lifts nothing"
+
+
+def test_what_a_withdrawal_leaves_without_approval_is_told_and_may_bring_no_file(office: Office, tmp_path: Path) -> None:
+    for approvals, told in ((1, [2, 4]), (0, [])):
+        raw = canonical.dumps(msgspec.to_builtins(office.record((entry(approvals=approvals),))))
+        chain = {1: step(1, "promote", "v1", approvals_digest=ids.digest(raw)), 2: step(2, "withdraw", "v2"), 3: step(3, "withdraw", "v1")}
+        chain |= {4: step(4, "withdraw", "v3"), 5: step(5, "withdraw", None)}
+        assert unapproved(chain, {1: raw}) == told
+    for version, files in {"v1": "ab", "v2": "a", "v3": "bc"}.items():
+        listing = tmp_path / "data" / "processed" / "trees" / version / "checksums.sha256"
+        listing.parent.mkdir(parents=True)
+        listing.write_bytes(checksums({f"{name}.parquet": ids.digest(name.encode()) for name in files}))
+    zone, found = LocalZone(tmp_path / "data"), Verified()
+    _verify_left(zone, "trees", {n: chain[n] for n in (1, 2)}, [2], found)
+    assert not found.problems and not found.notes, "a table that goes leaves the others as they were approved"
+    _verify_left(zone, "trees", chain, [2, 4], found)
+    assert [p["where"] for p in found.problems] == ["processed/trees/v1/b.parquet", "processed/trees/v3/c.parquet"] and found.exit_code == 3
+    assert found.notes == ["the version of generation 4 of trees was left by a withdrawal that nobody else approved"]
