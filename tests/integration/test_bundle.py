@@ -424,6 +424,15 @@ def resigned(publisher: Publisher, **roots: Any) -> None:
         file.write_bytes(before)
 
 
+@pytest.mark.parametrize(("kind", "why"), [("void", "does not repeat"), ("rollback", "never official")])
+def test_a_generation_that_brings_a_version_by_another_name_is_damage(publisher: Publisher, kind: str, why: str) -> None:
+    raw = publisher.bundle(publisher.refs[1])
+    document = unwrap((publisher.folder / "data" / publisher.channel("trees").path(2)).read_bytes())
+    document["predicate"] |= {"kind": kind}
+    report = verify_bundle(repacked(raw, **{"channel/00000002.json": publisher.keys.sign(document)}), NOW)
+    assert report.exit_code == 6 and report.problems[0]["where"] == "channel/00000002.json" and why in report.problems[0]["what"]
+
+
 def test_a_generation_names_the_root_it_was_made_under_and_roots_only_go_forward(publisher: Publisher) -> None:
     first = publisher.keys.require_trust().at
     publisher.keys.renew()
