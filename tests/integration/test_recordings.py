@@ -40,6 +40,9 @@ from shapely.geometry import shape
 from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.fetch.replay import Recordings
+from kfm.release import candidate_of, open_table
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
 from tests.conftest import SHARED, Said, for_recordings, tree
 from tests.replay_server import Answer, Asked, ReplayServer
 
@@ -926,7 +929,7 @@ def test_every_word_of_sixteen_treaties_is_in_its_paragraphs(ran: Ran) -> None:
     assert mine.words.sum() == 29_333
 
 
-def test_dates_of_sites_wait_for_a_person_and_nothing_precise_is_processed(ran: Ran) -> None:
+def test_dates_of_sites_wait_for_a_person_and_nothing_precise_is_processed(ran: Ran, tmp_path: Path) -> None:
     assert (ran.outcomes["radiocarbon"]["state"], ran.outcomes["radiocarbon"]["exit_code"]) == ("PROPOSED", 7)
     assert not (ran.workspace / "data" / "processed" / "radiocarbon").exists()
     other = pd.read_csv(DATA / "archaeology/p3k14c.kansas.csv", dtype={"Long": str, "Lat": str}, keep_default_na=False)
@@ -934,8 +937,10 @@ def test_dates_of_sites_wait_for_a_person_and_nothing_precise_is_processed(ran: 
     for path in (ran.workspace / "data").rglob("*"):
         if path.is_file() and "radiocarbon" in str(path):
             assert not [s for s in secrets if s in path.read_bytes()], path
-    (part,) = (ran.workspace / "data" / "work" / "radiocarbon" / "parts").glob("*/radiocarbon.parquet")
-    mine = pq.read_table(part).to_pandas()
+    with open_world(open_workspace(ran.workspace)) as world:
+        candidate = candidate_of(world, "radiocarbon", ran.outcomes["radiocarbon"]["run_id"])
+        assert candidate is not None
+        mine = pq.read_table(open_table(world, "radiocarbon", candidate["artifacts"]["radiocarbon.parquet"], tmp_path)).to_pandas()
     other["cell"] = [h3.latlng_to_cell(float(y), float(x), 3) for x, y in zip(other.Long, other.Lat)]
     groups = other.groupby(["cell", "Material"]).size()
     shown = groups[groups >= 5]

@@ -40,10 +40,12 @@ class Cut:
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    before = stop_on_signals(signal.SIGTERM, signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs this in the background has it ignored
+    set_before = stop_on_signals(signal.SIGTERM, signal.SIGINT)
     yield
-    for number, old in before:
+    for number, old in set_before:
         signal.signal(number, old)
+    signal.signal(signal.SIGINT, before)
 
 
 def cut(work: Any, number: int, at: int) -> BaseException | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import h3
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -444,10 +445,11 @@ def test_a_leak_through_connector_code_shows(tmp_path: Path, leak: str) -> None:
     code = f"import itertools\n\ndef transform(ctx, rows):\n    count = itertools.count()\n{loop}"
     (tmp_path / "connector.py").write_text(code)
     source = written(tmp_path / "raw", {"a.csv": as_csv(SITES)})
-    options: dict[str, Any] = {"release": RELEASE, "connector": str(tmp_path / "connector.py")}
+    rules = msgspec.structs.replace(RELEASE, min_records=1)  # where k records share what is shown, nothing of one of them is
+    options: dict[str, Any] = {"release": rules, "connector": str(tmp_path / "connector.py")}
     original = released(source, tmp_path / "one", "csv", **options)
     for seed in SEEDS:
-        twin_of(source, tmp_path / f"twin-{seed}", "csv", seed=seed, release=RELEASE)
+        twin_of(source, tmp_path / f"twin-{seed}", "csv", seed=seed, release=rules)
         assert released(tmp_path / f"twin-{seed}", tmp_path / f"work-{seed}", "csv", **options) != original
 
 
