@@ -16,6 +16,7 @@ __all__ = ["MOST", "Array", "Duplicates", "KeyFile", "buckets"]
 _BUCKET = 1 << 25  # bytes sorted at once
 _READ = 1 << 23  # bytes read at once; files are not mapped, their pages would count as ours
 _RUN = 1 << 17  # hashes put in order at once, while the writer is at work
+_KEPT = 1 << 26  # bytes of hashes in order that are kept; beyond, they are looked for in buckets
 _SHOWN = 20
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # spreads neighbouring numbers over all 64 bits
 _ROW = np.dtype([("hash", np.int64), ("key", np.uint64, 2), ("body", np.uint64, 2), ("spelling", np.uint64, 2), ("row", np.int64)])
@@ -44,7 +45,7 @@ class KeyFile:
         self._path, self._nominees = folder / ".keys.bin", folder / ".nominees.bin"
         self._file = self._path.open("wb")
         self._fresh: list[Array] = []  # not in order yet
-        self._runs: list[Array] = []  # each in order; all of them while they fit into one bucket
+        self._runs: list[Array] = []  # each in order; all of them while they are few enough to keep
         self._count = 0
 
     def add(self, arrays: Sequence["pa.Array"]) -> None:
@@ -56,7 +57,7 @@ class KeyFile:
         hashes = total.view(np.int64)
         hashes.tofile(self._file)
         self._count += len(hashes)
-        if self._count * 8 < _BUCKET:
+        if self._count * 8 < _KEPT:
             self._fresh.append(hashes)
             if sum(map(len, self._fresh)) >= _RUN:
                 self._order()
@@ -71,7 +72,7 @@ class KeyFile:
 
     def _twice(self) -> Array:
         """The hashes that more than one row has, in order."""
-        if self._count * 8 >= _BUCKET:
+        if self._count * 8 >= _KEPT:
             return np.sort(np.concatenate([_repeated(np.sort(bucket)) for bucket in buckets(self._path, np.dtype(np.int64))]))
         self._order()
         together = np.concatenate(self._runs)
