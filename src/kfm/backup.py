@@ -16,6 +16,7 @@ import msgspec
 
 from kfm import __version__, canonical
 from kfm.clock import SystemClock, rfc3339
+from kfm.durable import replace_durably, sync_folder
 from kfm.erase import Mark, erase_again
 from kfm.errors import IntegrityError, UsageError
 from kfm.flock import is_unlocked
@@ -24,7 +25,6 @@ from kfm.store.sqlite import standing_still
 from kfm.wiring import open_store, open_world, reindex_workspace
 from kfm.workspace import Workspace, open_workspace
 from kfm.zones.base import check_path, hash_file
-from kfm.zones.local import fsync_dir
 
 __all__ = ["UNFINISHED", "Manifest", "check_backup", "make_backup", "restore_backup"]
 
@@ -94,10 +94,10 @@ def _made(workspace: Workspace, folder: Path, link: bool, with_keys: bool) -> Ma
         left_out=dict(sorted(copy.left_out.items())) or msgspec.UNSET,
     ).summed()  # fmt: skip
     os.sync()  # everything is on the disk before the manifest says so
-    _write_durably(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
+    replace_durably(folder / MANIFEST, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
     known = [line for line in _known_backups(workspace) if msgspec.json.decode(line)["folder"] != str(folder.resolve())]
     known.append(msgspec.json.encode({"folder": str(folder.resolve()), "made_at": made.made_at}))
-    _write_durably(workspace.ledger / "backups.jsonl", b"".join(line + b"\n" for line in known))
+    replace_durably(workspace.ledger / "backups.jsonl", b"".join(line + b"\n" for line in known))
     return made
 
 
@@ -128,10 +128,10 @@ def _unfinished(folder: Path) -> Iterator[None]:
     lock = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        fsync_dir(folder)
+        sync_folder(folder)
         yield
         mark.unlink()
-        fsync_dir(folder)
+        sync_folder(folder)
     finally:
         os.close(lock)
 
@@ -143,20 +143,6 @@ def _must_be_empty(folder: Path, expected: str) -> None:
         (folder / UNFINISHED).unlink()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder.name} is not empty.", expected=expected, remedy="Name another folder.")
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    temp = path.with_name(f".{path.name}.{os.getpid()}")
-    with temp.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temp.replace(path)
-    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class _Copy:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kfm.durable import create_durably
+from kfm.durable import create_durably, sync_folder
 from kfm.errors import Denied, IntegrityError
 
 __all__ = ["COMMITTED", "OPEN", "SEALED", "Vaults", "Veil"]
@@ -137,11 +137,7 @@ class Vaults:
                 os.fsync(file.fileno())
             path.unlink()
         if self._folder.is_dir():
-            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_folder(self._folder)
 
 
 @dataclass(frozen=True)

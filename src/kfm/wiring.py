@@ -16,6 +16,7 @@ from kfm.attest import KeyFolder
 from kfm.clock import Clock, SystemClock
 from kfm.commitments import Vaults
 from kfm.connectors.base import TransformJob, TransformResult, toolchain
+from kfm.durable import sync_folder
 from kfm.errors import IntegrityError, KfmError, MissingExtra, UsageError
 from kfm.gates.base import Gate
 from kfm.heartbeat import Heartbeat
@@ -32,7 +33,7 @@ from kfm.store.sqlite import SqliteStore, carry_over, copy_files, standing_still
 from kfm.upstreams import Routed, checked_upstream, replayed
 from kfm.workspace import Workspace
 from kfm.world import World, family_of
-from kfm.zones.local import LocalZone, fsync_dir
+from kfm.zones.local import LocalZone
 from kfm.zones.overlay import OverlayZone
 
 if TYPE_CHECKING:
@@ -409,7 +410,7 @@ def _reindex(workspace: Workspace, damaged: list[str]) -> dict[str, Any]:
             carried = carry_over(target, building)
             _set_aside(target, target.parent / "quarantine" / f"store-{ids.new_run_id()}")
             os.replace(building, target)
-            fsync_dir(target.parent)
+            sync_folder(target.parent)
         with closing(SqliteStore(target, clock)) as store:
             store.transaction(follow_ledger)
         return {"datasets": len(names), **counts, "epoch": epoch, "coordination": told(carried, off)}

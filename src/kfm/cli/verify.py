@@ -6,7 +6,6 @@ version of it is refused from then on. Exit 3 for a foreign or expired root, 6 f
 """
 
 import datetime as dt
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from kfm.cli.bundle import mapped
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
 from kfm.cli.witness import check, read_witness
+from kfm.durable import replace_durably
 from kfm.errors import UsageError
 from kfm.ref import dataset_of, resolve
 from kfm.trust import Trust
@@ -110,14 +110,8 @@ def _remember(trust: Trust, found: Verified, *, pin: bool) -> None:
         kept = replace(kept, channels={**pins.channels, at.fingerprint: channels})
     if kept == pins:
         return
-    temp = _file().with_name(f".roots.{os.getpid()}")
     try:
-        _file().parent.mkdir(parents=True, exist_ok=True)
-        with temp.open("wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temp.replace(_file())
+        replace_durably(_file(), msgspec.json.format(msgspec.json.encode(kept), indent=2) + b"\n")
     except OSError as error:
         if pin:
             raise UsageError(f"The root cannot be pinned: {error.strerror}.", expected="a home to write in", remedy="Mend that.") from error

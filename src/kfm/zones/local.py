@@ -16,22 +16,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kfm.durable import sync_folder
 from kfm.errors import IntegrityError, StepFailed
 from kfm.flock import is_unlocked
 from kfm.zones.base import Stored, check_path, hash_file
 
-__all__ = ["LocalZone", "fsync_dir"]
+__all__ = ["LocalZone"]
 
 CHUNK = 4 << 20
 _BATCH = 24  # from this many files on, one syncfs is cheaper than an fsync each
-
-
-def fsync_dir(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _syncfs(folder: Path) -> bool:
@@ -217,7 +210,7 @@ class LocalZone:
             self._mkdirs(folder.parent)
         with contextlib.suppress(FileExistsError):
             folder.mkdir(parents=folder == self.root)
-        fsync_dir(folder.parent)
+        sync_folder(folder.parent)
         self._synced.add(folder)
 
     def _fill(self, content: bytes | Path, sync: bool) -> tuple[Path, Stored]:
@@ -261,7 +254,7 @@ class LocalZone:
             self._mkdirs(target.parent)
             temp, _ = self._fill(content, sync=True)
             made = self._link(temp, target)
-            fsync_dir(target.parent)  # also when another made it: its name may not be durable yet, and we rely on it
+            sync_folder(target.parent)  # also when another made it: its name may not be durable yet, and we rely on it
             temp.unlink()
         return made
 
@@ -287,7 +280,7 @@ class LocalZone:
                 self._same(path, targets[path], stored)
             temp.unlink()
         for folder in folders:
-            fsync_dir(folder)
+            sync_folder(folder)
         return {path: stored for path, (_, stored) in filled.items()}
 
     def _same(self, path: str, target: Path, stored: Stored) -> None:
@@ -304,7 +297,7 @@ class LocalZone:
             self._mkdirs(target.parent)
             temp, _ = self._fill(content, sync=True)
             os.replace(temp, target)
-            fsync_dir(target.parent)
+            sync_folder(target.parent)
 
     def append(self, path: str, lines: bytes) -> None:
         target = self.local(path)
@@ -327,7 +320,7 @@ class LocalZone:
         base = self.local("x").parent
         for folder in sorted({self.local(path).parent for path in paths}, key=lambda f: len(f.parts), reverse=True):
             while folder.is_relative_to(base) and len(folder.relative_to(base).parts) > 1 and folder.is_dir():
-                fsync_dir(folder)  # until then the names may come back with the power
+                sync_folder(folder)  # until then the names may come back with the power
                 try:
                     folder.rmdir()
                 except OSError:
@@ -335,7 +328,7 @@ class LocalZone:
                 self._synced.discard(folder)
                 folder = folder.parent
             if folder.is_dir():
-                fsync_dir(folder)
+                sync_folder(folder)
 
     # ---- reading -----------------------------------------------------------------------------------------------
     def read(self, path: str) -> bytes:
