@@ -491,7 +491,12 @@ def _append(url: str, name: str, count: int) -> None:
     """A worker that does again what was not confirmed."""
     os.environ["PGCONNECT_TIMEOUT"] = "5"
     store = opened(url)
-    wal = journal(store, name)
+    wal = None
+    while wal is None:
+        try:
+            wal = journal(store, name)
+        except StoreUnavailable:
+            time.sleep(0.05)
     for number in range(count):
         wal.done("EXECUTE", f"s{number}")
         while True:

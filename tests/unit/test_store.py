@@ -286,7 +286,7 @@ def test_a_taken_lease_is_given_back_when_its_transaction_fails(store: Any) -> N
 
 def journal(store: Any, name: str) -> Wal:
     """A journal under a lease of its own."""
-    token = store.transaction(lambda tx: tx.leases.take(f"lease/{name}", "me", 600))
+    token = store.transaction(lambda tx: tx.leases.take(f"lease/{name}", "me", 600) or tx.leases.take(f"lease/{name}/again", "me", 600))
     return Wal(store, store.clock, row(name, wal_id=name), tokens=(token,))
 
 
