@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from kfm.acts import erasing, meant
 from kfm.aside import sweep_aside
 from kfm.channel import EMPTY, pinned_parts, projected_generation
@@ -111,6 +113,7 @@ def run_target(
         done = job is None or job.state == "ended"
         if done and (world.propose_only or not world.store.read(lambda tx: tx.runs.promotable(target.dataset_id))):
             if last is not None:
+                last = _became(world, last)
                 break
             if taken:
                 return _done_by_another(target)
@@ -121,6 +124,15 @@ def run_target(
     except (KfmError, OSError):
         pass  # the outcome stands; the next run or `kfm doctor --fix` tidies up
     return last
+
+
+def _became(world: World, last: Outcome) -> Outcome:
+    """What became of our proposal, when another process finished it before we came to that."""
+    row = world.store.read(lambda tx: tx.runs.get(last.run_id)) if last.state == "PROPOSED" and not last.exit_code else None
+    if row is None or row.state == "PROPOSED":
+        return last
+    code = 3 if row.state == "REJECTED" else 0
+    return msgspec.structs.replace(last, state=row.state, reason=row.reason or "", exit_code=code, generation=row.intent, remedy="")
 
 
 def _done_by_another(target: Target) -> Outcome:

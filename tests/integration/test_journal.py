@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import kfm.inline
 from kfm.doctor import examine
 from kfm.errors import StepFailed
 from kfm.inline import run_target
@@ -16,7 +17,7 @@ from kfm.sample_upstream import SampleUpstream
 from kfm.targets import targets_of
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
-from kfm.world import World
+from kfm.world import Target, World
 from tests.conftest import Said
 
 Kfm = Callable[..., Said]
@@ -227,3 +228,15 @@ def test_doctor_mends_a_journal_with_a_hole_whose_run_has_ended(
     assert kfm("run", QUAKES).code == 0
     assert kfm("doctor", "--json").json["findings"] == []
     assert len(list((ws / "ledger/quarantine").glob("journal-*.jsonl"))) == 1
+
+
+def test_what_another_process_promoted_is_told_as_what_became_of_it(world: World, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = kfm.inline._promote_pending
+
+    def by_another(world: World, target: Target, patience: Callable[[], None]) -> None:
+        with open_world(open_workspace(ws)) as other:
+            real(other, target, patience)
+
+    monkeypatch.setattr(kfm.inline, "_promote_pending", by_another)
+    outcome = run_target(world, targets_of(open_workspace(ws), QUAKES)[0])
+    assert (outcome.state, outcome.generation, outcome.remedy) == ("COMMITTED", 1, "")

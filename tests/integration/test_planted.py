@@ -1,5 +1,6 @@
 """A marker in every column of a private dataset, driven through every ending: no file of the workspace, its store or its backup spells one."""
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -10,6 +11,7 @@ import signal
 import struct
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,12 +82,13 @@ def contents(path: Path) -> Iterator[tuple[str, bytes]]:
     """The bytes of a file, and of what is packed into it."""
     raw = path.read_bytes()
     yield str(path), raw
-    if raw.startswith(b"\x1f\x8b"):
-        yield f"{path} unpacked", gzip.decompress(raw)
-    elif raw.startswith(b"PK"):
+    if raw.startswith(b"\x1f\x8b\x08"):
+        with contextlib.suppress(OSError, EOFError, zlib.error):  # a sealed file can begin with any bytes
+            yield f"{path} unpacked", gzip.decompress(raw)
+    elif zipfile.is_zipfile(io.BytesIO(raw)):
         with zipfile.ZipFile(io.BytesIO(raw)) as packed:
             yield from ((f"{path}:{name}", packed.read(name)) for name in packed.namelist())
-    elif raw.startswith(b"PAR1"):
+    elif raw.startswith(b"PAR1") and raw.endswith(b"PAR1"):
         import pyarrow.parquet as pq
 
         table = pq.read_table(io.BytesIO(raw))
