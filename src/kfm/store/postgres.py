@@ -157,22 +157,24 @@ class PostgresStore:
         given = dict(parse_qsl(urlsplit(self.url).query))
         deadlines: dict[str, Any] = {k: v for k, v in _DEADLINES.items() if k not in given}
         db: Any = psycopg.connect(self.url, autocommit=True, row_factory=_rows, **deadlines)
-        said = db.execute(_SESSION).fetchone()
+        with _closed_on_error(db):
+            self._must_be_fit(db.execute(_SESSION).fetchone())
+        return db
+
+    def _must_be_fit(self, said: Any) -> None:
+        """Refuse a session that would lose what it confirmed, or has no place to keep it."""
         if said["current_setting"] == "off":
-            db.close()
             raise UsageError(
                 f"The server {shown(self.url)} does not wait for its disk: synchronous_commit is off.",
                 expected="what was stored to survive a power cut",
                 remedy="Set `synchronous_commit = on` for this database or role.",
             )
         if said["current_schema"] is None:
-            db.close()
             raise UsageError(
                 f"The server {shown(self.url)} has no schema for the store.",
                 expected="the schema that `search_path` names",
                 remedy="Create it, or name another one in the address: ?options=-csearch_path%3DNAME.",
             )
-        return db
 
     @contextlib.contextmanager
     def _begun(self, begin: str, patience: float) -> Iterator[tuple[Any, Any]]:
@@ -190,16 +192,14 @@ class PostgresStore:
     def _begin(self, begin: str, patience: float) -> tuple[Any, Any]:
         until, pause = time.monotonic() + patience, 0.02
         while True:
-            db = None
             try:
                 db = self._take()
-                answer = db.execute(begin, prepare=False)
-                while answer.nextset():
-                    pass
-                return db, answer.fetchone() if answer.description else None
+                with _closed_on_error(db):
+                    answer = db.execute(begin, prepare=False)
+                    while answer.nextset():
+                        pass
+                    return db, answer.fetchone() if answer.description else None
             except psycopg.Error as error:
-                if db is not None:
-                    db.close()
                 self._forget_idle()  # opened before the server went away, as this one was
                 said = self._error(error)
                 if not said.retryable or time.monotonic() >= until or self._closed:
@@ -354,7 +354,7 @@ class PostgresStore:
 
     def vacuum(self) -> None:
         """Write the tables anew that hold what runs saw; the server's own log and its backups are its keeper's."""
-        with contextlib.closing(self._connect()) as db, self._mapped():
+        with self._mapped(), contextlib.closing(self._connect()) as db:
             for table in (
                 "ledger",
                 "journal",
@@ -492,7 +492,8 @@ class ServerBell:
     def _listen(self) -> None:
         try:
             db = self._connect()
-            db.execute(db.execute(f"select format('listen %%I', {_BELL}) as said", ()).fetchone()["said"])
+            with _closed_on_error(db):
+                db.execute(db.execute(f"select format('listen %%I', {_BELL}) as said", ()).fetchone()["said"])
             self._db = db
         except (psycopg.Error, KfmError):
             self._db = None
@@ -531,6 +532,16 @@ _POOLER = (
     "a notification did not arrive: a pooler hands out connections by transaction",
     "Connect to the server itself, or set the pooler to session mode; locks, LISTEN and session settings need it.",
 )
+
+
+@contextlib.contextmanager
+def _closed_on_error(db: Any) -> Iterator[None]:
+    """Close a connection that nobody else knows of yet, also when a signal ends us here."""
+    try:
+        yield
+    except BaseException:
+        db.close()
+        raise
 
 
 def _finish(db: Any) -> None:
