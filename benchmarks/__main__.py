@@ -54,8 +54,10 @@ def tell(result: Result) -> None:
         print(f"        {r.note}")
         return
     direction = "peer / ours" if r.better == LOWER else "ours / peer"
-    stretch = "" if r.stretch is None else f" (stretch {r.stretch:g}{', reached' if r.ratio >= r.stretch else ''})"
+    stretch = "" if r.stretch is None else f" (stretch {r.stretch:g}{', reached' if r.best >= r.stretch else ''})"
     print(f"        ratio {r.ratio:.3f} = {direction}, at least {r.at_least:.3f}{stretch}")
+    if r.cpu is not None:
+        print(f"        ratio {r.cpu['ratio']:.3f} of processor time: {r.cpu['peer']:.5g} {r.unit}, {r.cpu['ours']:.5g} {r.unit}")
     names = {"peer": r.peer_name, "ours": r.ours_name}
     for side, values in r.raw.items():
         middle = {"peer": r.peer, "ours": r.ours}.get(side, sorted(values)[len(values) // 2])

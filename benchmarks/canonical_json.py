@@ -1,18 +1,9 @@
 """Canonical JSON: the same megabyte, the same bytes."""
 
-import time
-from collections.abc import Callable
-
 from benchmarks.generate import document
-from benchmarks.measure import LOWER, Result, interleave, judge
+from benchmarks.measure import LOWER, Result, interleave, judge, timed
 
 __all__ = ["canonical_json"]
-
-
-def _timed(work: Callable[[], object]) -> float:
-    before = time.perf_counter()
-    work()
-    return time.perf_counter() - before
 
 
 def canonical_json(repeat: int) -> list[Result]:
@@ -26,7 +17,7 @@ def canonical_json(repeat: int) -> list[Result]:
     written = canonical.dumps(value)
     assert written == rfc8785.dumps(value), "the bytes differ"
     found = interleave(
-        {"peer": lambda: _timed(lambda: rfc8785.dumps(value)), "ours": lambda: _timed(lambda: canonical.dumps(value))}, repeat * 3, warm=1
+        {"peer": lambda: timed(lambda: rfc8785.dumps(value)), "ours": lambda: timed(lambda: canonical.dumps(value))}, repeat * 3, warm=1
     )
     return [
         judge(

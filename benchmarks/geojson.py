@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks import peers
 from benchmarks.generate import points
-from benchmarks.measure import LOWER, Result, failed, interleave, judge, median
+from benchmarks.measure import LOWER, Result, Took, failed, interleave, judge, median
 from benchmarks.serve import serve
 from benchmarks.workspace import make_workspace
 
@@ -40,13 +40,13 @@ def geojson(repeat: int) -> list[Result]:
     served, rows = _served(SMALL)
     source = str(served / "points.geojson")
 
-    def plain(how: str) -> float:
+    def plain(how: str) -> Took:
         os.sync()
         ran = peers.run([sys.executable, str(peers.SCRIPTS / "plain_geojson.py"), source, str(folder / "plain.parquet"), how])
         assert json.loads(ran.stdout)["rows"] == rows
         return ran.seconds
 
-    def gdal() -> float:
+    def gdal() -> Took:
         os.sync()
         ran = peers.run([str(gdal_bin / "python"), str(peers.SCRIPTS / "pyogrio_geojson.py"), source, str(folder / "gdal.parquet")])
         assert json.loads(ran.stdout)["rows"] == rows

@@ -1,16 +1,19 @@
 """What a figure is here: medians of interleaved rounds, one ratio that is bigger when kfm is better, one record per row."""
 
 import json
+import resource
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 __all__ = [
     "LOWER",
     "HIGHER",
     "Result",
+    "Took",
     "as_table",
     "failed",
     "interleave",
@@ -20,19 +23,47 @@ __all__ = [
     "merge",
     "ratio",
     "save",
+    "spent_by_children",
+    "timed",
     "write_table",
 ]
 
+T = TypeVar("T", bound=float)
 Better = Literal["lower", "higher"]
 LOWER: Better = "lower"  # seconds, bytes
 HIGHER: Better = "higher"  # steps per second
+
+
+class Took(float):
+    """Seconds by the clock, and how many of them processors worked: those wait for nobody, so a busy machine leaves them as they are."""
+
+    cpu: float
+
+    def __new__(cls, seconds: float, cpu: float) -> "Took":
+        took = super().__new__(cls, seconds)
+        took.cpu = cpu
+        return took
+
+
+def spent_by_children() -> float:
+    """Processor seconds, user and system, of every child that was waited for, and of those it waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def timed(work: Callable[[], object]) -> Took:
+    """How long `work` took here and in its children."""
+    before, cpu = time.perf_counter(), time.process_time() + spent_by_children()
+    work()
+    return Took(time.perf_counter() - before, time.process_time() + spent_by_children() - cpu)
+
 
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 @dataclass(frozen=True)
 class Result:
-    """One row of the table; `ok` is `ratio >= at_least`, and False with a reason when it could not be measured."""
+    """One row of the table; `ok` is that one of its ratios is `at_least`, and False with a reason when it could not be measured."""
 
     row: str
     peer: float | None
@@ -48,6 +79,12 @@ class Result:
     raw: dict[str, list[float]] = field(default_factory=dict)
     note: str = ""
     measured: str = ""  # the day, and the machine in a few words
+    cpu: dict[str, float] | None = None  # a row of seconds: peer, ours and ratio of processor time
+
+    @property
+    def best(self) -> float:
+        """The ratio it is judged by; 0 when it could not be measured."""
+        return max(self.ratio or 0, self.cpu["ratio"] if self.cpu else 0)
 
 
 def median(values: Sequence[float]) -> float:
@@ -66,14 +103,25 @@ def judge(
     at_least: float,
     better: Better,
     *,
-    raw: dict[str, list[float]] | None = None,
+    raw: Mapping[str, Sequence[float]] | None = None,
     **more: Any,
 ) -> Result:
-    """The row these rounds make. `raw` holds what else was measured beside them."""
+    """The row these rounds make. `raw` holds what else was measured beside them.
+
+    One of seconds is judged by the better of its two ratios: a machine with other work to do lengthens the clock's seconds,
+    and by another share on either side.
+    """
     p, o = median(peer), median(ours)
     r = ratio(p, o, better)
-    rounds = {"peer": [float(v) for v in peer], "ours": [float(v) for v in ours], **(raw or {})}
-    return Result(row=row, peer=p, ours=o, ratio=r, at_least=at_least, ok=r >= at_least, better=better, raw=rounds, **more)
+    rounds = {side: [float(v) for v in values] for side, values in {"peer": peer, "ours": ours, **(raw or {})}.items()}
+    cpu = None
+    if all(isinstance(v, Took) for v in (*peer, *ours)):
+        worked = {"peer": [v.cpu for v in peer], "ours": [v.cpu for v in ours]}
+        rounds |= {f"{side} CPU": values for side, values in worked.items()}
+        cpu = {side: median(values) for side, values in worked.items()}
+        cpu["ratio"] = ratio(cpu["peer"], cpu["ours"], better)
+    found = Result(row=row, peer=p, ours=o, ratio=r, at_least=at_least, ok=False, better=better, raw=rounds, cpu=cpu, **more)
+    return replace(found, ok=found.best >= at_least)
 
 
 def failed(row: str, at_least: float, why: str) -> Result:
@@ -81,9 +129,9 @@ def failed(row: str, at_least: float, why: str) -> Result:
     return Result(row=row, peer=None, ours=None, ratio=None, at_least=at_least, ok=False, note=f"not measured: {why}")
 
 
-def interleave(sides: dict[str, Callable[[], float]], rounds: int, warm: int = 0) -> dict[str, list[float]]:
+def interleave(sides: Mapping[str, Callable[[], T]], rounds: int, warm: int = 0) -> dict[str, list[T]]:
     """Each side once per round, in turn, so that a noisy minute hits all of them; `warm` first rounds are not counted."""
-    found: dict[str, list[float]] = {name: [] for name in sides}
+    found: dict[str, list[T]] = {name: [] for name in sides}
     for number in range(warm + rounds):
         for name, measure in sides.items():
             value = measure()
@@ -109,6 +157,7 @@ def save(path: Path, results: Sequence[Result]) -> None:
         for name in ("peer", "ours", "ratio"):
             entry[name] = _rounded(entry[name])
         entry["raw"] = {k: [_rounded(v) for v in values] for k, values in entry["raw"].items()}
+        entry["cpu"] = {k: _rounded(v) for k, v in entry["cpu"].items()} if entry["cpu"] else None
     path.write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -126,13 +175,14 @@ def _shown(value: float | None, unit: str) -> str:
 
 def as_table(results: Sequence[Result]) -> str:
     """The rows as a Markdown table."""
-    lines = ["| row | peer | kfm | ratio | at least | stretch | |", "|---|---|---|---|---|---|---|"]
+    lines = ["| row | peer | kfm | ratio | by CPU | at least | stretch | |", "|---|---|---|---|---|---|---|---|"]
     for r in results:
         peer = f"{r.peer_name}: {_shown(r.peer, r.unit)}" if r.peer_name else _shown(r.peer, r.unit)
         times = "–" if r.ratio is None else f"{r.ratio:.3g}×"
         verdict = "ok" if r.ok else f"**not met**{': ' + r.note if r.ratio is None else ''}"
         stretch = "" if r.stretch is None else f"{r.stretch:g}×"
-        lines.append(f"| {r.row} | {peer} | {_shown(r.ours, r.unit)} | {times} | {r.at_least:.3g}× | {stretch} | {verdict} |")
+        cpu = "" if r.cpu is None else f"{r.cpu['ratio']:.3g}× of {_shown(r.cpu['peer'], r.unit)}"
+        lines.append(f"| {r.row} | {peer} | {_shown(r.ours, r.unit)} | {times} | {cpu} | {r.at_least:.3g}× | {stretch} | {verdict} |")
     measured = sorted({r.measured for r in results if r.measured})
     return "\n".join([*lines, "", f"Measured: {'; '.join(measured)}." if measured else "Not measured yet."])
 

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.measure import Took, spent_by_children
+
 __all__ = [
     "HERE",
     "PEERS",
@@ -47,9 +49,10 @@ class PeerMissing(Exception):
 
 
 class Ran(NamedTuple):
-    seconds: float
+    seconds: Took
     stdout: str
-    peak_bytes: int = 0  # only from run_watched
+    peak_bytes: int = 0  # only from run_watched, as is the next
+    worked: tuple[tuple[float, float], ...] = ()  # (time, processor seconds until then)
 
 
 def work() -> Path:
@@ -132,9 +135,9 @@ def _last_words(text: str) -> str:
 
 def run(command: Sequence[str], *, cwd: Path | None = None, check: bool = True) -> Ran:
     """A whole process from start to end."""
-    before = time.perf_counter()
+    before, cpu = time.perf_counter(), spent_by_children()
     ended = subprocess.run(command, env=env(), cwd=cwd or work(), capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    took = time.perf_counter() - before
+    took = Took(time.perf_counter() - before, spent_by_children() - cpu)
     if check and ended.returncode:
         raise Failed(
             f"{Path(command[0]).name} {' '.join(command[1:3])} exited {ended.returncode}: {_last_words(ended.stderr or ended.stdout)}"
@@ -150,24 +153,27 @@ def run_json(command: Sequence[str], *, cwd: Path | None = None) -> dict[str, An
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
 def run_watched(command: Sequence[str], *, cwd: Path | None = None, every: float = 0.01) -> Ran:
-    """Like `run`, and the peak memory of the process and all it started.
+    """Like `run`, and the peak memory of the process and all it started, and how its processor time grew.
 
     Each process's own high-water mark counts in full, also when the marks were not reached at the same moment.
     """
     marks: dict[int, int] = {}
-    before = time.perf_counter()
+    worked: list[tuple[float, float]] = []
+    before, cpu = time.perf_counter(), spent_by_children()
     with subprocess.Popen(command, env=env(), cwd=cwd or work(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as child:
         while child.poll() is None:
-            for pid in _tree(child.pid):
+            tree = _tree(child.pid)
+            worked.append((time.time(), sum(map(_processor_seconds, tree))))
+            for pid in tree:
                 mark = high_water(pid)
                 if mark:
                     marks[pid] = mark  # the latest: a mark from before exec belongs to the parent's image
             time.sleep(every)
-        took = time.perf_counter() - before
+        took = Took(time.perf_counter() - before, spent_by_children() - cpu)
         out = child.stdout.read() if child.stdout else ""
     if child.returncode:
         raise Failed(f"{Path(command[0]).name} exited {child.returncode}: {_last_words(out)}")
-    return Ran(took, out, sum(marks.values()))
+    return Ran(took, out, sum(marks.values()), tuple(worked))
 
 
 def high_water(pid: int | str = "self") -> int:
@@ -179,6 +185,15 @@ def high_water(pid: int | str = "self") -> int:
     except OSError:
         pass
     return 0
+
+
+def _processor_seconds(pid: int) -> float:
+    """User and system time of a process and of those it waited for, 0 when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _tree(pid: int) -> list[int]:

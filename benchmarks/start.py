@@ -4,7 +4,7 @@ import json
 
 from benchmarks import peers
 from benchmarks.generate import points
-from benchmarks.measure import LOWER, Result, interleave, judge
+from benchmarks.measure import LOWER, Result, Took, interleave, judge
 from benchmarks.serve import serve
 from benchmarks.workspace import make_workspace
 
@@ -56,12 +56,12 @@ def noop(repeat: int) -> list[Result]:
             first = peers.run([peers.kfm(), "run", "points", "--json"], cwd=space)
             assert json.loads(first.stdout)["runs"][0]["state"] == "COMMITTED", first.stdout
 
-            def ours() -> float:
+            def ours() -> Took:
                 ran = peers.run([peers.kfm(), "run", "points"], cwd=space)
                 assert "unchanged" in ran.stdout, ran.stdout
                 return ran.seconds
 
-            def theirs() -> float:
+            def theirs() -> Took:
                 return peers.run([dvc, "update", "-q", "points.geojson.dvc"], cwd=repository).seconds
 
             found = interleave({"peer": theirs, "ours": ours}, repeat * TIMES, warm=1)

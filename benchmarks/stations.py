@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import peers
-from benchmarks.measure import LOWER, Result, interleave, judge, median
+from benchmarks.measure import LOWER, Result, Took, interleave, judge, median
 
 __all__ = ["sixty_stations"]
 
@@ -38,7 +38,7 @@ def sixty_stations(repeat: int) -> list[Result]:
         values = _lean(url, "lean", stations)[1]
         whole: list[float] = []
 
-        def ours() -> float:
+        def ours() -> Took:
             ingest, end = _publish(folder / "kfm", url, values)
             whole.append(end)
             return ingest
@@ -100,7 +100,7 @@ def _serve(tree: Path) -> Iterator[str]:
             server.shutdown()
 
 
-def _lean(url: str, how: str, stations: list[str]) -> tuple[float, int]:
+def _lean(url: str, how: str, stations: list[str]) -> tuple[Took, int]:
     """How long the peer took, and how many values it saw."""
     os.sync()
     ran = peers.run([sys.executable, str(peers.SCRIPTS / "lean_stations.py"), url, how, *stations])
@@ -109,17 +109,18 @@ def _lean(url: str, how: str, stations: list[str]) -> tuple[float, int]:
     return ran.seconds, int(said["values"])
 
 
-def _publish(folder: Path, url: str, values: int) -> tuple[float, float]:
+def _publish(folder: Path, url: str, values: int) -> tuple[Took, Took]:
     """A fresh workspace, then one run: seconds until the table was written, and until it was official."""
     shutil.rmtree(folder, ignore_errors=True)
     peers.run([peers.kfm(), "init", str(folder), "--allow-loopback"])
     (folder / "data" / "registry" / "daily.yml").write_text(ENTRY.format(url=url, count=STATIONS))
     os.sync()
     began = time.time()
-    ran = peers.run([peers.kfm(), "run", "daily", "--json"], cwd=folder)
+    ran = peers.run_watched([peers.kfm(), "run", "daily", "--json"], cwd=folder)
     outcome = json.loads(ran.stdout)["runs"][0]
     assert (outcome["state"], outcome["rows_written"]) == ("COMMITTED", values), ran.stdout
     journal = folder / "data" / "work" / "daily" / "runs" / outcome["run_id"] / "wal.jsonl"
     steps = [json.loads(line) for line in journal.read_text().splitlines()]
     done = next(s["ts"] for s in steps if (s["step_id"], s["status"]) == ("transform", "DONE"))
-    return dt.datetime.fromisoformat(done).timestamp() - began, ran.seconds
+    at = dt.datetime.fromisoformat(done).timestamp()
+    return Took(at - began, next(cpu for when, cpu in ran.worked if when >= at)), ran.seconds

@@ -5,24 +5,21 @@ import itertools
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import peers
 from benchmarks.generate import many_files, random_file
-from benchmarks.measure import LOWER, Result, interleave, judge, median
+from benchmarks.measure import LOWER, Result, Took, interleave, judge, median, timed
 
 __all__ = ["one_gibibyte", "two_thousand_files"]
 
 CHUNK = 4 << 20
 
 
-def _timed(work: Callable[[], object]) -> float:
+def _timed(work: Callable[[], object]) -> Took:
     os.sync()  # what an earlier round left unwritten is not this one's burden
-    before = time.perf_counter()
-    work()
-    return time.perf_counter() - before
+    return timed(work)
 
 
 def _hash(path: Path) -> str:
@@ -48,12 +45,12 @@ def one_gibibyte(repeat: int) -> list[Result]:
         zone = LocalZone(folder / "zone")
         zone.root.mkdir()
 
-        def write() -> float:
+        def write() -> Took:
             took = _timed(lambda: _write(source, folder / "plain.bin"))
             (folder / "plain.bin").unlink()
             return took
 
-        def ours() -> float:
+        def ours() -> Took:
             took = _timed(lambda: zone.create("data/file.bin", source))
             (folder / "zone" / "data" / "file.bin").unlink()
             return took
@@ -84,7 +81,7 @@ def two_thousand_files(repeat: int) -> list[Result]:
 
     # Rounds are cleared away only at the end: ext4 looks past every inode deleted in the last minutes when it makes a new one,
     # and would charge one round's deletions to the next.
-    def theirs(folder: Path) -> float:
+    def theirs(folder: Path) -> Took:
         shutil.rmtree(peers.work() / "dvc-site", ignore_errors=True)  # DVC remembers hashes there
         folder.mkdir()
         peers.run([dvc, "init", "--no-scm", "-q"], cwd=folder)
@@ -92,7 +89,7 @@ def two_thousand_files(repeat: int) -> list[Result]:
         os.sync()  # the copy itself is nobody's work
         return _timed(lambda: (peers.run([dvc, "add", "-q", "data"], cwd=folder), os.sync()))
 
-    def ours(folder: Path) -> float:
+    def ours(folder: Path) -> Took:
         folder.mkdir()
         shutil.copytree(source, folder / "data")
         os.sync()
