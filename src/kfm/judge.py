@@ -75,6 +75,7 @@ def evidence_of(
         found=dict(found),
         schema=tuple(candidate["schema"]),
         books=dict(candidate["books"]),
+        proposal=candidate.get("proposal"),
         released=candidate.get("released"),
         partial=entry is not None and rows < entry.source.completeness,
         suppressed=suppressed,

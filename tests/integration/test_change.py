@@ -37,6 +37,9 @@ def test_half_the_rows_wait_with_the_numbers_and_the_command(stand: Stand) -> No
     stand.speaker.says["/feed"] = csv(range(531))
     outcome = waits(stand, "feed", "1,000 → 531 rows, −47 %", "--accept-change")
     assert outcome["change"].startswith("1,000 → 531 rows, −47 %, 469 removed")
+    looked = stand("review", str(outcome["proposal"])).out
+    assert "`kfm diff feed proposal/2` shows it" in looked and "`kfm reject 2` does not" in looked, looked
+    assert "proposal/N" not in looked
     status = stand("status", "feed", "--json").json["datasets"][0]
     assert status["state"] == "proposed"
     again = stand.run("feed")

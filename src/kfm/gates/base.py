@@ -49,6 +49,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     found: dict[str, str | None]  # the same paths, read back from the zone
     schema: tuple[dict[str, Any], ...]  # of the candidate
     books: dict[str, Any]
+    proposal: int | None = None  # its number, which advised commands name
     released: dict[str, Any] | None = None  # the books of the release, when there was one
     partial: bool = False
     suppressed: str | UnsetType | None = UNSET  # the generation whose withdrawal keeps this content out

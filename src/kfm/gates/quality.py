@@ -118,12 +118,20 @@ def _added(e: Evidence) -> str:
     return f"; new columns: {', '.join(new[:_NAMED])}{more}" if new else ""
 
 
+def _decide(e: Evidence, take: str = "") -> str:
+    """What a person who looks does next; what is no proposal has no number to name."""
+    assert e.entry is not None
+    if e.proposal is None:
+        return "`kfm review` lists what waits for a person."
+    take = take or f"`kfm approve {e.proposal}`"
+    return f"`kfm diff {e.entry.dataset_id} proposal/{e.proposal}` shows it; {take} takes it, `kfm reject {e.proposal}` does not."
+
+
 def _changed(e: Evidence, *, alone: bool) -> list[Reason]:
     """Whether so much changes at once that half a file, a thin answer or another table may have come instead of the next one."""
     assert e.entry is not None
     change, limits, name = e.change, change_limits(e.entry), e.entry.dataset_id
-    take = "`kfm approve N`" if e.entry.approvals or not alone else f"`kfm run {name} --accept-change --reason …`"
-    remedy = f"`kfm diff {name} proposal/N` shows it; {take} takes it, `kfm reject N` does not."
+    remedy = _decide(e, take="" if e.entry.approvals or not alone else f"`kfm run {name} --accept-change --reason …`")
     found = []
     if e.older:
         found.append(("older_release", f"Upstream made this answer at {e.older[0]}, before the official one of {e.older[1]}."))
@@ -157,11 +165,10 @@ def _changed(e: Evidence, *, alone: bool) -> list[Reason]:
 
 def _drift(e: Evidence) -> list[Reason]:
     assert e.entry is not None
-    q, name = e.entry.quality, e.entry.dataset_id
+    q = e.entry.quality
     if e.before is None:
         return []
-    before, found = rows_of(e.before), []
-    remedy = f"Look at `kfm diff {name} proposal/N`, then `kfm approve N` or `kfm reject N`."
+    before, found, remedy = rows_of(e.before), [], _decide(e)
     if q.max_row_change is not None and before and (e.rows - before) / before > q.max_row_change:  # a fall is the guard's business
         message = f"Rows {_change(before, e.rows)}, more than the {q.max_row_change:.0%} that passes alone ({before:,} to {e.rows:,})."
         found.append(Reason(code="quality.rows_changed", message=message, remedy=remedy))
