@@ -4,6 +4,7 @@ import datetime as dt
 import re
 
 from kfm.fetch.wire import Head
+from kfm.model.media_types import shown
 
 __all__ = ["head_oddities"]
 
@@ -22,9 +23,9 @@ def head_oddities(head: Head, now: float) -> list[str]:
     if (changed := head.get("last-modified")) is not None:
         at = _seconds(changed)
         if at is None and not _OLD_DATE.fullmatch(changed):
-            found.append(f"Upstream's Last-Modified is no date: {_shown(changed)}.")
+            found.append(f"Upstream's Last-Modified is no date: {shown(changed)}.")
         elif at is not None and at > now + _TOLERANCE_S:
-            found.append(f"Upstream says that its answer was last changed in the future: {_shown(changed)}.")
+            found.append(f"Upstream says that its answer was last changed in the future: {shown(changed)}.")
     return found
 
 
@@ -37,8 +38,3 @@ def _seconds(date: str) -> float | None:
         return dt.datetime(year, _MONTHS.index(match[2]) + 1, day, hour, minute, second, tzinfo=dt.UTC).timestamp()
     except ValueError:  # the 31st of February
         return None
-
-
-def _shown(text: str) -> str:
-    """What upstream wrote, in characters that steer nothing."""
-    return text[:80].encode("ascii", "replace").decode().replace("\t", " ")

@@ -1,6 +1,6 @@
 """Which media types contradict which formats."""
 
-__all__ = ["type_oddity"]
+__all__ = ["shown", "type_oddity"]
 
 # Families of media types that say something; any other (application/octet-stream, text/plain, none at all) says nothing.
 _FAMILIES = {
@@ -33,7 +33,7 @@ def type_oddity(content_type: str | None, format_: str, kind: str = "http_file")
     family = _family(name)
     if fits is None or family is None or family in fits or (kind == "documents" and family in ("html", "xml", "pdf", "json")):
         return None
-    return f"Upstream calls its answer {_shown(name)}, but {format_} is registered; it was read as {format_}."
+    return f"Upstream calls its answer {shown(name)}, but {format_} is registered; it was read as {format_}."
 
 
 def _family(name: str) -> str | None:
@@ -46,6 +46,6 @@ def _family(name: str) -> str | None:
     return "media" if name.startswith(("image/", "audio/", "video/", "font/")) else None
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """What upstream wrote, in characters that steer nothing."""
     return text[:80].encode("ascii", "replace").decode().replace("\t", " ")
