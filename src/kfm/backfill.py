@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kfm import canonical
-from kfm.claim import check_switch
+from kfm.claim import check_kept, check_switch
 from kfm.clock import rfc3339
 from kfm.errors import Denied, Fenced, StepFailed, UsageError
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
@@ -101,6 +101,7 @@ def start(
     world: World, name: str, plan: BackfillPlan, target: Target, by: str, *, put: bool = True, again: bool = False
 ) -> tuple[BackfillRow, bool]:
     """Begin a backfill, or find the one that this plan began already (then False)."""
+    check_kept(target.entry)
     plan, grid = settle(world, plan, target)
     now = world.clock.now()
 
@@ -366,6 +367,7 @@ def _part(world: World, row: BackfillRow, plan: BackfillPlan, bases: dict[str, T
     if not win:
         return Outcome(dataset_id=row.dataset_id, run_id="", state="NOOP", reason="the time zone has no such day", partition=partition)
     target = specify(replace(bases[partition], win=win), world.policy_digest)
+    check_kept(target.entry)
     if plan.every == 1:  # a version per partition is an ordinary run per partition
         outcome = run_target(world, target, wait_s=wait_s)
     else:

@@ -9,8 +9,9 @@ from kfm import canonical
 from kfm.capture import Captured, canonical_url_of
 from kfm.channel import EMPTY, content_key, kept_out, unknown_content
 from kfm.clock import rfc3339
-from kfm.errors import Denied, KfmError, StepFailed
+from kfm.errors import Denied, KfmError, StepFailed, UsageError
 from kfm.model import ids
+from kfm.model.dataset import DatasetEntry
 from kfm.model.ledger import UNCHANGED, Generation, HeadKey, LedgerRow, NoopRow, Token, after_stamp, is_older, stamps_of
 from kfm.model.plan import Plan, plan_hash
 from kfm.model.schedule import without_emitter
@@ -23,6 +24,7 @@ from kfm.world import Target, World
 __all__ = [
     "Decision",
     "approved",
+    "check_kept",
     "check_switch",
     "claim",
     "close_runs",
@@ -59,6 +61,16 @@ def check_switch(tx: Any, *names: str) -> None:
             f"{off['name']} is switched off: {off['reason']}",
             expected="it to be on",
             remedy=f"`kfm switch on {off['name']}` when that is settled.",
+        )
+
+
+def check_kept(entry: DatasetEntry) -> None:
+    """Raise `UsageError` for a dataset that is retired: nobody asks its upstream for anything."""
+    if entry.retired is not None:
+        raise UsageError(
+            f"{entry.dataset_id} is retired: {entry.retired}. Nothing was fetched.",
+            expected="a dataset that is kept up to date",
+            remedy=f"Remove `retired` from data/registry/{entry.dataset_id}.yml to bring it back.",
         )
 
 

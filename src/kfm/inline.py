@@ -10,7 +10,7 @@ import msgspec
 from kfm.acts import erasing, meant
 from kfm.aside import sweep_aside
 from kfm.channel import EMPTY, pinned_parts, projected_generation
-from kfm.claim import check_switch
+from kfm.claim import check_kept, check_switch
 from kfm.errors import Fenced, KfmError, StepFailed
 from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly
@@ -77,6 +77,8 @@ def run_target(
     """Bring `target` up to date. The outcome is the last thing that happened to it. `taken`: a worker has its job already."""
     if wait_s <= 0 and not world.store.read(lambda tx: tx.leases.is_free(target.partition_lease)):
         raise _held(target.partition_lease)
+    if replay is None:  # what was fetched before it was retired is judged, and denied
+        check_kept(target.entry)
     _check_room(world)
     world.store.read(lambda tx: check_switch(tx, target.dataset_id, JOB_TYPE))
     if erasing(world, target.dataset_id):
@@ -282,4 +284,6 @@ def resume_run(world: World, target: Target, row: LedgerRow, wait_s: float) -> O
     """Go on with an unfinished run from its own capture, or from the parts it pinned, without asking upstream."""
     if is_assembly(row):
         return promote_run(world, row, wait_s) if row.state == "PROPOSED" else _assemble_again(world, target, row, wait_s)
+    if row.state == "PROPOSED" and target.entry.retired is not None:
+        return promote_run(world, row, wait_s)
     return run_target(world, target, wait_s=wait_s, replay=row if row.state == "CLAIMED" else None, forced=bool(row.forced))

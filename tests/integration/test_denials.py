@@ -76,7 +76,6 @@ def steward(kfm: Kfm) -> str:
         ("sensitivity: public\n", "sensitivity: restricted\n", "labels.obligation"),
         ("policy_label: public\n", "policy_label: restricted\n", "labels.obligation"),
         ("policy_label: public\n", "policy_label: public\ncare_label: Restricted / By Request\n", "labels.grant"),
-        ("sensitivity: public\n", "sensitivity: public\nretired: replaced\n", "registry.retired"),
     ],
 )
 def test_a_dataset_that_does_not_say_enough_is_denied(kfm: Kfm, ws: Path, old: str, new: str, code: str) -> None:
@@ -86,7 +85,7 @@ def test_a_dataset_that_does_not_say_enough_is_denied(kfm: Kfm, ws: Path, old: s
     reasons = said.json["runs"][0]["reasons"]
     assert code in [r["code"] for r in reasons] and all(r["remedy"] for r in reasons)
     assert official(ws) == {} and not (ws / "data" / "catalog" / "dcat").exists()
-    assert kfm("status", "--json").json["datasets"][0]["state"] == ("retired" if code == "registry.retired" else "denied")
+    assert kfm("status", "--json").json["datasets"][0]["state"] == "denied"
     assert kfm("run", QUAKES).code == 3, "and again, until somebody acts"
     assert code in kfm("explain", "deny", QUAKES).out
     receipt = json.loads(next((ws / "receipts").rglob("*.json")).read_text())

@@ -145,8 +145,13 @@ def test_renaming_and_retiring(kfm: Kfm, ws: Path) -> None:
     assert kfm("run", "ks_gauges", "--upstream", "sample").code == 0
     assert kfm("dataset", "rename", "ks_gauges", "other").code == 2, "its history is signed under its name"
     assert kfm("dataset", "retire", "ks_gauges").code == 2 and kfm("dataset", "retire", "ks_gauges", "--reason", "replaced").code == 0
+    captured, jobs = sorted((ws / "data" / "raw").rglob("*")), kfm("jobs", "list", "--json").json
     said = kfm("run", "ks_gauges", "--force", "--reason", "x", "--json")
-    assert said.code == 3 and "registry.retired" in [r["code"] for r in said.json["runs"][0]["reasons"]]
+    assert said.code == 2 and "ks_gauges is retired: replaced" in said.json["runs"][0]["reason"]
+    assert "Remove `retired` from data/registry/ks_gauges.yml" in said.json["runs"][0]["remedy"]
+    assert kfm("plan", "ks_gauges", "--upstream", "sample").code == 2
+    assert kfm("gates", "ks_gauges").code == 3 and "registry.retired" in kfm("gates", "ks_gauges").out, "what came before is denied"
+    assert sorted((ws / "data" / "raw").rglob("*")) == captured and kfm("jobs", "list", "--json").json == jobs
 
 
 def _receipt(ws: Path, run_id: str) -> dict[str, Any]:

@@ -119,9 +119,9 @@ def _dry_run(workspace: Workspace) -> Outcome | None:
     with open_world(workspace) as world:
         rows = [r for r in world.store.read(lambda tx: tx.runs.recent(None, 1000)) if r.state == "COMMITTED" and not is_assembly(r)]
         held = {name: world.store.read(lambda tx, n=name: tx.index.last_generation(n)) for name in {r.dataset_id for r in rows}}
-    newest = {
-        r.dataset_id: r for r in reversed(rows) if workspace.readable(r.dataset_id) is not None and not _withdrawn(held[r.dataset_id])
-    }
+    entries = {name: workspace.readable(name) for name in held}
+    kept = {name for name, entry in entries.items() if entry is not None and entry.retired is None and not _withdrawn(held[name])}
+    newest = {r.dataset_id: r for r in reversed(rows) if r.dataset_id in kept}
     if not newest:
         return None
     row = min(newest.values(), key=lambda r: (sum(s.get("size") or 0 for s in msgspec.json.decode(r.source_metadata)), r.dataset_id))

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from kfm.claim import check_kept
 from kfm.cli.call import Parser, emit, upstream_flag
 from kfm.cli.run import _window
 from kfm.model.plan import Plan, order, plan_hash
@@ -32,6 +33,7 @@ def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     found: list[tuple[Plan, bool]] = []
     for target in targets_of(workspace, args.dataset, win=_window(args)):
+        check_kept(target.entry)
         with open_world(workspace, upstream=args.upstream, dry_run=args.dataset) as world:
             found.append(look_and_plan(world, target))
     if args.json:
