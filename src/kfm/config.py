@@ -1,7 +1,6 @@
 """Configuration: three files, each one struct, YAML or JSON; unknown keys are refused with their path."""
 
 import datetime as dt
-import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +17,7 @@ from kfm.model.dataset import DatasetEntry, Release, UpdaterConfig, WorkspaceCon
 from kfm.model.ids import check_dataset_id
 from kfm.model.kinds import KINDS
 from kfm.model.limits import wrong_limits
+from kfm.model.meant import meant
 from kfm.model.window import seconds
 from kfm.secrets import looks_like_a_credential
 
@@ -140,12 +140,8 @@ def _convert(plain: Any, kind: type[T], name: str, what: str) -> T:
     try:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
-        import difflib
-
-        odd = re.search(r"unknown field `([^`]+)`", str(error))
-        near = difflib.get_close_matches(odd[1], getattr(kind, "__struct_fields__", ()), 1) if odd else []
-        hint = f" Did you mean `{near[0]}`?" if near else ""
-        raise UsageError(f"{name}: {error}.", expected=what, remedy=f"Correct that key; unknown keys are not ignored.{hint}") from error
+        remedy = f"Correct that key; unknown keys are not ignored.{meant(error, kind)}"
+        raise UsageError(f"{name}: {error}.", expected=what, remedy=remedy) from error
 
 
 def load_workspace(path: Path) -> WorkspaceConfig:

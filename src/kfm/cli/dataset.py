@@ -5,7 +5,7 @@ kfm dataset list | show ID | check [ID]
 kfm dataset schema ID [--write]                the columns and types of what is official; --write states them in the registry
 kfm dataset rename ID NEW | retire ID --reason "…"
 
-check --json = {"findings": [{dataset_id, happened, remedy}], "warnings": [{dataset_id, warning}] where there are any}
+check --json = {"findings": [{dataset_id, happened, expected, remedy}], "warnings": [{dataset_id, warning}] where there are any}
 schema --json = {"dataset_id", "stated": the registry names them, "version_id": null without a version, "schema": [{name, type, …}], "written"}.
 """
 
@@ -219,12 +219,12 @@ def _check(workspace: Any, names: list[str], args: Any) -> int:
         try:
             warned += [{"dataset_id": name, "warning": said} for said in _check_release(workspace, workspace.require(name))]
         except KfmError as error:
-            found.append({"dataset_id": name, "happened": error.happened, "remedy": error.remedy})
+            found.append({"dataset_id": name, "happened": error.happened, "expected": error.expected, "remedy": error.remedy})
     if args.json:
         emit({"findings": found} | ({"warnings": warned} if warned else {}))
     else:
         for f in found:
-            print(f"  {f['dataset_id']}: {f['happened']} {f['remedy']}")
+            print(f"  {f['dataset_id']}: {f['happened']} Expected {f['expected']}. {f['remedy']}")
         for w in warned:
             say(f"  warning: {w['dataset_id']}: {w['warning']}")
         print(f"{len(names)} checked, {len(found)} wrong")

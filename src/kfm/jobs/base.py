@@ -17,6 +17,7 @@ from kfm.jobs import JOB_MODULES, module_of
 from kfm.masking import masked
 from kfm.model import ids
 from kfm.model.ledger import JobRow
+from kfm.model.meant import meant
 from kfm.model.receipt import PolicyDecision, Provenance, Receipt, ReceiptError, ReceiptInput, ReceiptOutput
 from kfm.model.schedule import without_emitter
 from kfm.receipts import pretty, receipt_path
@@ -123,7 +124,8 @@ def parameters_of(kind: JobType, given: Mapping[str, Any]) -> Any:
         return msgspec.convert(dict(given), kind.parameters, strict=False)
     except msgspec.ValidationError as error:
         wanted = ", ".join(kind.parameters.__struct_fields__) or "none"
-        raise UsageError(f"{kind.name}: {error}.", expected=f"parameters: {wanted}", remedy="Correct --set NAME=VALUE.") from error
+        remedy = f"Correct --set NAME=VALUE.{meant(error, kind.parameters)}"
+        raise UsageError(f"{kind.name}: {error}.", expected=f"parameters: {wanted}", remedy=remedy) from error
 
 
 def readable(ctx: JobContext, text: str) -> tuple[Opened, PolicyDecision]:

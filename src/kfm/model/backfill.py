@@ -12,6 +12,7 @@ from kfm.clock import rfc3339
 from kfm.errors import UsageError
 from kfm.model.dataset import DatasetEntry, DatasetId, Identifier, Share
 from kfm.model.ids import digest
+from kfm.model.meant import meant
 from kfm.model.window import _moment as moment
 from kfm.model.window import seconds
 
@@ -83,6 +84,7 @@ def plan_from(given: Any, name: str) -> BackfillPlan:
         known = next((text for key, text in _MEANT.items() if f"`$.{key}`" in str(error)), None)
         said = f"{known[0]} is not as it should be" if known else str(error)
         expected, remedy = known[1] if known else "a backfill plan", "Correct that key; unknown keys are not ignored."
+        remedy += "" if known else meant(error, BackfillPlan)
         raise UsageError(f"{name}: {said}.", expected=expected, remedy=remedy) from error
     seconds(plan.expected_runtime)
     return plan

@@ -13,6 +13,7 @@ import msgspec
 from kfm.clock import rfc3339
 from kfm.connectors.base import RECORD_BYTES, InputFile, Refused, TransformJob
 from kfm.connectors.rows import Batch, Loose, batch_of
+from kfm.model.meant import meant
 
 __all__ = ["Ask", "NotFetched", "RowReader", "near", "options_of", "utc"]
 
@@ -97,7 +98,7 @@ def options_of(given: dict[str, Any], kind: type[T]) -> T:
             "options",
             f"source.options: {error}.",
             expected="the options of this kind of source",
-            remedy="Correct them in the registry entry; docs/sources.md lists them.",
+            remedy=f"Correct them in the registry entry; docs/sources.md lists them.{meant(error, kind)}",
         ) from error
 
 

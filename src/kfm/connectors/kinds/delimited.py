@@ -22,6 +22,7 @@ from kfm.connectors.tabular import CsvReader
 from kfm.connectors.values import cells_text, type_cells
 from kfm.model.dataset import Column
 from kfm.model.mapping import CONVERSIONS, MappedColumn, Mapping, column_names, with_nulls
+from kfm.model.meant import meant
 
 __all__ = ["columns", "readers"]
 
@@ -59,7 +60,7 @@ def _mapping(job: TransformJob) -> Mapping:
             "mapping",
             f"mapping.yml of {job.dataset_id}: {error}." if job.mapping else f"{job.dataset_id} has no mapping.yml.",
             expected="a mapping as docs/connectors.md describes it",
-            remedy=f"Correct scripts/connectors/{job.dataset_id}/mapping.yml.",
+            remedy=f"Correct scripts/connectors/{job.dataset_id}/mapping.yml.{meant(error, Mapping) if job.mapping else ''}",
         ) from error
 
 
