@@ -68,7 +68,7 @@ def fill(folder: Path, partitions: int, worked: int, store: str = "") -> None:
         for first in range(0, worked, STEP):
             last = min(first + STEP, worked)
             parts = [_part(row.backfill_id, n) for n in range(first, last)]
-            world.store.transaction(lambda tx, parts=parts: _keep(tx, parts))
+            world.store.transaction(lambda tx: _keep(tx, parts))
         world.store.transaction(lambda tx: tx.backfill.save(row, next_n=worked, retry_n=worked, state="stopped"))
 
 

@@ -132,7 +132,7 @@ class Bench:
         store = open_store(self.where)
         for first in range(0, self.plan.jobs, 200):
             some = [request(number) for number in range(first, min(first + 200, self.plan.jobs))]
-            store.transaction(lambda tx, some=some: [tx.jobs.submit(r) for r in some])
+            store.transaction(lambda tx: [tx.jobs.submit(r) for r in some])
         store.close()
 
     def start(self, name: str, where: str = "") -> None:

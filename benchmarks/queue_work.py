@@ -57,7 +57,7 @@ def enqueue(where: str, count: int, gap_s: float, first: int) -> None:
     began = time.perf_counter()
     for number in range(first, first + count):
         asked = request(number)
-        store.transaction(lambda tx, asked=asked: tx.jobs.submit(asked))
+        store.transaction(lambda tx: tx.jobs.submit(asked))
         if gap_s:
             time.sleep(gap_s)
     print("ENQ", time.perf_counter() - began, flush=True)

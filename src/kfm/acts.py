@@ -1,7 +1,6 @@
 """acts: what a person is about to do to a channel, durable before ★; what is owed once it is there is done by whoever comes next."""
 
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -14,6 +13,7 @@ from kfm.model import ids
 from kfm.model.channel import GenerationPredicate
 from kfm.moments import keep_moment
 from kfm.receipts import pretty
+from kfm.store.base import Tx
 from kfm.world import World
 from kfm.zones.base import Zone
 
@@ -40,7 +40,7 @@ def _folder(dataset_id: str) -> str:
     return f"work/{dataset_id}/acts"
 
 
-def intend(tx: Any, world: World, predicate: GenerationPredicate) -> Act:
+def intend(tx: Tx, world: World, predicate: GenerationPredicate) -> Act:
     """Say durably what is about to be appended. A sweep looks for this in a transaction like this one: the version stays from here on."""
     dataset_id, version_id = predicate.dataset_id, predicate.version_id
     tx.schedule.alone(dataset_id)
@@ -94,7 +94,7 @@ def settle(world: World, dataset_id: str) -> list[str]:
     """
     done = []
     for act in (a for a in owed(world, dataset_id) if not a.erases):
-        world.store.transaction(lambda tx, act=act: after(tx, world, act))
+        world.store.transaction(lambda tx: after(tx, world, act))
         drop(world, act)
         done.append(f"{act.predicate.kind} {act.predicate.generation}")
     return done
@@ -115,7 +115,7 @@ def check_erased(world: World, dataset_id: str) -> None:
         )
 
 
-def after(tx: Any, world: World, act: Act) -> None:
+def after(tx: Tx, world: World, act: Act) -> None:
     """The part of an act that the store remembers."""
     made = act.predicate
     world.channel(made.dataset_id).head(tx)

@@ -45,6 +45,7 @@ from kfm.release import (
     tables_of,
 )
 from kfm.runlog import RunLog
+from kfm.store.base import Tx
 from kfm.wal import Page, Wal
 from kfm.world import Outcome, World, table_rows
 from kfm.zones.base import hash_file, room
@@ -123,7 +124,7 @@ def _restricted(world: World, candidate: Mapping[str, Any]) -> dict[str, dict[st
 def _dataset_lease(work: "Update") -> Generator[str, None, Token]:
     world, target = work.world, work.target
 
-    def take(tx: Any) -> Token | None:
+    def take(tx: Tx) -> Token | None:
         tx.leases.check(work.token)
         token: Token | None = tx.leases.take(target.dataset_id, world.holder, world.lease_seconds)
         return token
@@ -143,13 +144,13 @@ def _pin(work: "Update", wal: Wal) -> Generation:
     world, target = work.world, work.target
     channel = world.channel(target.dataset_id)
 
-    def pin(tx: Any, page: Page) -> tuple[LedgerRow, Generation]:
+    def pin(tx: Tx, page: Page) -> tuple[LedgerRow, Generation]:
         row = tx.runs.get(wal.run.run_id)
         if row is None or row.state != "CLAIMED":
             raise Fenced(f"Run {wal.run.run_id} was closed by another.", expected="it to be CLAIMED", remedy="Run the command again.")
         head = channel.head(tx)
         if wal.state("pin") is None:
-            number = tx.index.new_proposal(wal.run.run_id)
+            number = tx.proposals.new(wal.run.run_id)
             found = {"base_generation": head.generation, "base_version": head.version_id, "part": wal.payload("transform")["part"]}
             records = sealed_records(world, target.dataset_id, head.version_id)
             page.make("PLAN", "pin", "DONE", {**found, "proposal": number} | ({"records": records} if records else {}))
@@ -412,7 +413,7 @@ def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list
     if tables.precise and not reasons:
         _keep_records(world, wal, candidate, asked=bool(waits))
 
-    def close(tx: Any, page: Page) -> tuple[LedgerRow, str]:
+    def close(tx: Tx, page: Page) -> tuple[LedgerRow, str]:
         head = channel.head(tx)
         pinned = wal.payload("pin")["base_generation"]
         if pinned != head.generation:
@@ -468,7 +469,7 @@ def _keep_records(world: World, wal: Wal, candidate: Mapping[str, Any], *, asked
     """
     run = wal.run
 
-    def nothing_new(tx: Any) -> str | None:
+    def nothing_new(tx: Tx) -> str | None:
         tx.leases.check(*wal.tokens)
         head: Generation = world.channel(run.dataset_id).head(tx)
         again = _nothing_new(tx, world, head, run, candidate, asked=asked) if head.generation == candidate["base_generation"] else None
@@ -481,7 +482,7 @@ def _keep_records(world: World, wal: Wal, candidate: Mapping[str, Any], *, asked
 
 
 def _nothing_new(
-    tx: Any, world: World, head: Generation, run: LedgerRow, candidate: Mapping[str, Any], *, asked: bool
+    tx: Tx, world: World, head: Generation, run: LedgerRow, candidate: Mapping[str, Any], *, asked: bool
 ) -> tuple[str, bool] | None:
     """(why there is nothing to promote, whether the head is what upstream says); `asked`: a gate or a person would have a say in it."""
     out = version_kept_out(head, candidate["version_id"])
@@ -492,8 +493,8 @@ def _nothing_new(
     maker = tx.runs.maker(run.dataset_id, head.version_id, run.spec_hash) if head.version_id else None
     if maker is None and head.version_id:  # another window or partition, or rules that came since
         last = tx.runs.maker_of(run.dataset_id, head.version_id)
-        fits = last is not None and last.transform_hash == run.transform_hash
-        maker = last if fits and (not asked or _same_rules(world, last)) else None
+        if last is not None and last.transform_hash == run.transform_hash and (not asked or _same_rules(world, last)):
+            maker = last
     if candidate["version_id"] == head.version_id and (maker is not None or not asked):
         return "0 rows changed", True
     if maker is None:  # never official under these rules, and they want a word: it wants evidence of its own

@@ -12,6 +12,7 @@ from kfm.model.freshness import delta_minutes
 from kfm.model.ledger import Generation, JobRow
 from kfm.pools import pool_rows
 from kfm.records import read_facts
+from kfm.store.base import Tx
 from kfm.world import World
 
 __all__ = ["Attention", "attention", "freshness"]
@@ -60,12 +61,12 @@ def attention(world: World, rows: Iterable[Mapping[str, Any]], only: Collection[
     return sorted(found, key=lambda a: (order.index(a.kind), a.what))
 
 
-def _switched(tx: Any) -> list[Attention]:
+def _switched(tx: Tx) -> list[Attention]:
     return [
         Attention(
             kind="off", what=s["name"], why=f"{s['reason']} ({s['by_whom']}, since {s['at'][:19]}Z)", next=f"kfm switch on {s['name']}"
         )
-        for s in tx.jobs.switches()
+        for s in tx.switches.listing()
     ]
 
 

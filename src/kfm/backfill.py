@@ -27,6 +27,7 @@ from kfm.model.staged import is_assembly
 from kfm.model.window import seconds
 from kfm.receipts import pretty
 from kfm.runfiles import read_run_file
+from kfm.store.base import Tx
 from kfm.update import update
 from kfm.world import Outcome, Target, World, specify
 
@@ -79,7 +80,7 @@ def estimate(world: World, plan: BackfillPlan, target: Target) -> Estimate:
     lanes = plan.concurrency or world.store.read(lambda tx: _slots(tx, plan.pool)) or 1
     asked = grid.total * max(len(target.sources), 1)
     sizes = [sum(s.get("size") or 0 for s in msgspec.json.decode(r.source_metadata)) for r in rows]
-    each = sum(r.latency_ms for r in rows) / len(rows) / 1000 if rows else 0.0
+    each = sum(r.latency_ms or 0 for r in rows) / len(rows) / 1000 if rows else 0.0
     took = grid.total * each / lanes if rows else seconds(plan.expected_runtime)
     return Estimate(
         partitions=grid.total,
@@ -91,8 +92,8 @@ def estimate(world: World, plan: BackfillPlan, target: Target) -> Estimate:
     )
 
 
-def _slots(tx: Any, pool: str) -> int | None:
-    found: int | None = next((p["slots"] for p in tx.jobs.pools() if p["name"] == pool), None)
+def _slots(tx: Tx, pool: str) -> int | None:
+    found: int | None = next((p["slots"] for p in tx.pools.listing() if p["name"] == pool), None)
     return found
 
 
@@ -105,7 +106,7 @@ def start(
     plan, grid = settle(world, plan, target)
     now = world.clock.now()
 
-    def begin(tx: Any) -> tuple[BackfillRow, bool]:
+    def begin(tx: Tx) -> tuple[BackfillRow, bool]:
         number = 0
         while (old := tx.backfill.get(backfill_id(plan, target.transform_hash, number))) is not None:
             if old.state not in (OVER if again else ("cancelled",)):
@@ -149,8 +150,8 @@ def resume(world: World, row: BackfillRow, by: str, *, put: bool = True, targets
     if targets is not None and row.state != "done":
         _bases(row, row.read_plan(), targets)
 
-    def again(tx: Any) -> BackfillRow:
-        now: BackfillRow = tx.backfill.lock(row.backfill_id)
+    def again(tx: Tx) -> BackfillRow:
+        now = tx.backfill.lock(row.backfill_id)
         if now.state == "done" and tx.backfill.failed_from(now.backfill_id, 0) is None:
             return now
         tx.backfill.follow_ledger(now)
@@ -170,8 +171,8 @@ def resume(world: World, row: BackfillRow, by: str, *, put: bool = True, targets
 def cancel(world: World, row: BackfillRow, by: str, reason: str) -> BackfillRow:
     """Hand out nothing more. What runs ends its partition; staged parts stay where they are, and nothing official changes."""
 
-    def end(tx: Any) -> BackfillRow:
-        now: BackfillRow = tx.backfill.lock(row.backfill_id)
+    def end(tx: Tx) -> BackfillRow:
+        now = tx.backfill.lock(row.backfill_id)
         if now.state in OVER:
             return now
         jobs = [job for job in tx.jobs.waiting(now.dataset_id) if job.reason == _mark(now)]
@@ -184,7 +185,7 @@ def cancel(world: World, row: BackfillRow, by: str, reason: str) -> BackfillRow:
         for job in jobs:
             if job.state == "queued":
                 tx.jobs.cancel(job.job_id)
-        return tx.backfill.save(now, state="cancelled", reason=reason, ended_at=rfc3339(world.clock.now()))  # type: ignore[no-any-return]
+        return tx.backfill.save(now, state="cancelled", reason=reason, ended_at=rfc3339(world.clock.now()))
 
     found: BackfillRow = world.store.transaction(end)
     if found.state == "cancelled" and row.state != "cancelled":
@@ -194,7 +195,7 @@ def cancel(world: World, row: BackfillRow, by: str, reason: str) -> BackfillRow:
 
 
 # ---- handing out -----------------------------------------------------------------------------------------------------
-def _hand_out(tx: Any, row: BackfillRow) -> BackfillRow:
+def _hand_out(tx: Tx, row: BackfillRow) -> BackfillRow:
     """Put jobs, a bounded number ahead of those who work them."""
     plan = row.read_plan()
     out, most = len(tx.backfill.outs(row.backfill_id)), _at_once(tx, plan)
@@ -208,12 +209,12 @@ def _hand_out(tx: Any, row: BackfillRow) -> BackfillRow:
     return found
 
 
-def _at_once(tx: Any, plan: BackfillPlan) -> int:
+def _at_once(tx: Tx, plan: BackfillPlan) -> int:
     """How many batches may be handed out at the same time."""
     return plan.concurrency or 2 * (_slots(tx, plan.pool) or AHEAD // 2)
 
 
-def _next_span(tx: Any, row: BackfillRow, plan: BackfillPlan) -> tuple[tuple[int, int] | None, BackfillRow]:
+def _next_span(tx: Tx, row: BackfillRow, plan: BackfillPlan) -> tuple[tuple[int, int] | None, BackfillRow]:
     """What comes next: failed partitions while a resume goes over them, then those that nobody had yet."""
     if row.retry_n < row.next_n:
         first = tx.backfill.failed_from(row.backfill_id, row.retry_n)
@@ -225,7 +226,7 @@ def _next_span(tx: Any, row: BackfillRow, plan: BackfillPlan) -> tuple[tuple[int
     return span, msgspec.structs.replace(row, next_n=row.next_n + amount, retry_n=row.next_n + amount)
 
 
-def _put(tx: Any, row: BackfillRow, plan: BackfillPlan, first: int, amount: int) -> None:
+def _put(tx: Tx, row: BackfillRow, plan: BackfillPlan, first: int, amount: int) -> None:
     job = tx.jobs.submit(_request(row, plan, {"backfill_id": row.backfill_id, "first": first, "count": amount}))
     tx.backfill.put_out(row.backfill_id, first, amount, job.job_id)
 
@@ -235,15 +236,22 @@ def _request(row: BackfillRow, plan: BackfillPlan, parameters: dict[str, Any]) -
     return Request(job_type=JOB_TYPE, dataset_id=row.dataset_id, parameters=parameters, pool=plan.pool, requested_by=by, reason=_mark(row))
 
 
+def _known(world: World, backfill_id: str) -> BackfillRow:
+    found = world.store.read(lambda tx: tx.backfill.get(backfill_id))
+    if found is None:
+        raise UsageError(f"There is no backfill {backfill_id}.", expected="one that was begun", remedy="`kfm backfill list` shows them.")
+    return found
+
+
 def _mark(row: BackfillRow) -> str:
     return f"backfill {row.backfill_id}"
 
 
-def _go_on(tx: Any, row: BackfillRow, put: bool) -> BackfillRow:
+def _go_on(tx: Tx, row: BackfillRow, put: bool) -> BackfillRow:
     """After a batch: stop when too many fail, hand out more, assemble when it is time to."""
     plan = row.read_plan()
     if row.state != "running":
-        return tx.backfill.put(row)  # type: ignore[no-any-return]
+        return tx.backfill.put(row)
     failed = tx.backfill.failed_since(row.backfill_id, row.began_ms)
     if failed >= plan.stop_after and failed > plan.acceptance.max_failed * row.total:
         row = msgspec.structs.replace(row, state="stopped", reason=f"{failed} partitions failed")
@@ -257,10 +265,10 @@ def _go_on(tx: Any, row: BackfillRow, put: bool) -> BackfillRow:
             row = msgspec.structs.replace(row, state="assembling")
     if put and (row.state == "assembling" or _due(tx, row, plan)):
         tx.jobs.submit(_request(row, plan, {"backfill_id": row.backfill_id, "assemble": True}))
-    return tx.backfill.put(row)  # type: ignore[no-any-return]
+    return tx.backfill.put(row)
 
 
-def _due(tx: Any, row: BackfillRow, plan: BackfillPlan) -> bool:
+def _due(tx: Tx, row: BackfillRow, plan: BackfillPlan) -> bool:
     """Whether so many parts wait that the plan wants a version of them now."""
     return row.state == "running" and plan.every > 1 and len(tx.backfill.staged(row.backfill_id, plan.every)) >= plan.every
 
@@ -301,7 +309,7 @@ def work_batch(
     wait_s: float = WAIT_S,
 ) -> Batch:
     """Every partition of a batch that is not done, one after the other. A failing one is written down and the next is tried."""
-    row: BackfillRow = world.store.read(lambda tx: tx.backfill.get(backfill_id))
+    row = _known(world, backfill_id)
     plan, batch, flushed, last = row.read_plan(), Batch(row), 0, time.monotonic()
     if row.state not in ("running", "assembling"):
         return batch
@@ -328,7 +336,7 @@ def work_batch(
             if batch.row.state not in ("running", "assembling") and n + 1 < first + amount:
                 return batch  # cancelled or stopped: what is left of the batch stays handed out until somebody resumes
 
-    def close(tx: Any) -> BackfillRow:
+    def close(tx: Tx) -> BackfillRow:
         now = tx.backfill.lock(backfill_id)
         tx.backfill.put_parts(batch.parts[flushed:])
         tx.backfill.drop_out(backfill_id, first)
@@ -408,18 +416,18 @@ def _flush(world: World, row: BackfillRow, parts: list[PartRow], bases: dict[str
     """Write down what ended, and hear whether to go on. The job of a failed ingest is ended: only a resume tries it again."""
     failed = [(part, *grid.at(part.n)) for part in parts if part.state == "FAILED"]
 
-    def keep(tx: Any) -> BackfillRow:
+    def keep(tx: Tx) -> BackfillRow:
         now = tx.backfill.lock(row.backfill_id)
         tx.backfill.put_parts(parts)
         for part, win, partition in failed:
             job = tx.jobs.get(row.dataset_id, partition, win)
             if job is not None and job.state == "queued":
-                tx.jobs.note(tx.jobs.cancel(job.job_id), "failed", part.reason)
+                tx.queue.note(tx.jobs.cancel(job.job_id), "failed", part.reason)
         now = msgspec.structs.replace(now, touched_ms=tx.backfill.now_ms())
         plan, count = now.read_plan(), tx.backfill.failed_since(row.backfill_id, now.began_ms)
         if failed and now.state == "running" and count >= plan.stop_after and count > plan.acceptance.max_failed * now.total:
             now = msgspec.structs.replace(now, state="stopped", reason=f"{count} partitions failed")
-        return tx.backfill.put(now)  # type: ignore[no-any-return]
+        return tx.backfill.put(now)
 
     found: BackfillRow = world.store.transaction(keep)
     for part, win, partition in failed:
@@ -430,7 +438,7 @@ def _flush(world: World, row: BackfillRow, parts: list[PartRow], bases: dict[str
 # ---- assembling ------------------------------------------------------------------------------------------------------
 def assemble(world: World, backfill_id: str, targets: Targets) -> tuple[BackfillRow, Outcome | None]:
     """Make one version of the parts that are staged, and promote it. Repeated after a crash it goes on where it stopped."""
-    row: BackfillRow = world.store.read(lambda tx: tx.backfill.get(backfill_id))
+    row = _known(world, backfill_id)
     if row.state in OVER:
         return row, None
     bases, _ = _bases(row, row.read_plan(), targets)
@@ -454,14 +462,14 @@ def assemble(world: World, backfill_id: str, targets: Targets) -> tuple[Backfill
     return found, outcome
 
 
-def _ready(tx: Any, row: BackfillRow) -> list[str]:
+def _ready(tx: Tx, row: BackfillRow) -> list[str]:
     """The runs whose parts are to become a version now; none while more are missing than the plan accepts at the end."""
     tx.backfill.follow_ledger(row)
     too_many = row.state != "running" and _lacks(tx, row)
     return [] if too_many else tx.backfill.staged(row.backfill_id)
 
 
-def _lacks(tx: Any, row: BackfillRow) -> bool:
+def _lacks(tx: Tx, row: BackfillRow) -> bool:
     """Whether more partitions failed than the plan accepts."""
     failed: int = tx.backfill.failed_since(row.backfill_id, 0)
     return failed > row.read_plan().acceptance.max_failed * row.total
@@ -479,8 +487,8 @@ def _conclude(world: World, row: BackfillRow, outcome: Outcome | None) -> Backfi
     """Write down what became of it: in the middle it goes on, at the end it is over."""
     code = outcome.exit_code if outcome is not None else 0
 
-    def end(tx: Any) -> BackfillRow:
-        now: BackfillRow = tx.backfill.lock(row.backfill_id)
+    def end(tx: Tx) -> BackfillRow:
+        now = tx.backfill.lock(row.backfill_id)
         tx.backfill.follow_ledger(now)
         made = _made(tx, now, outcome)
         state = "denied" if code == 3 else "waiting" if code == 7 else now.state
@@ -488,7 +496,7 @@ def _conclude(world: World, row: BackfillRow, outcome: Outcome | None) -> Backfi
             state = "incomplete" if _lacks(tx, now) else "done"
         ended = rfc3339(world.clock.now()) if state == "done" else None
         reason = outcome.reason if outcome is not None and code else "parts were overtaken or damaged" if state == "incomplete" else ""
-        return tx.backfill.save(now, state=state, reason=reason, ended_at=ended, **made)  # type: ignore[no-any-return]
+        return tx.backfill.save(now, state=state, reason=reason, ended_at=ended, **made)
 
     found: BackfillRow = world.store.transaction(end)
     _audit(world, found, "backfill.assembled", run_id=found.run_id, version_id=found.version_id, generation=found.generation, state=found.state, reason=found.reason)  # fmt: skip
@@ -497,11 +505,11 @@ def _conclude(world: World, row: BackfillRow, outcome: Outcome | None) -> Backfi
     return found
 
 
-def _made(tx: Any, row: BackfillRow, outcome: Outcome | None) -> dict[str, Any]:
+def _made(tx: Tx, row: BackfillRow, outcome: Outcome | None) -> dict[str, Any]:
     """The run, version and generation that came of it; after a crash the channel's head knows."""
     head = tx.index.last_generation(row.dataset_id)
-    run = tx.runs.get(head.run_id) if head is not None else None
-    if run is not None and (run.backfill == row.backfill_id or row.read_plan().every == 1):
+    run = tx.runs.get(head.run_id) if head is not None and head.run_id else None
+    if head is not None and run is not None and (run.backfill == row.backfill_id or row.read_plan().every == 1):
         return {"run_id": run.run_id, "version_id": head.version_id, "generation": head.generation}
     return {"run_id": outcome.run_id} if outcome is not None and outcome.run_id else {}
 
@@ -511,9 +519,9 @@ def work_here(
 ) -> tuple[BackfillRow, Outcome | None]:
     """Work a backfill in this process until it ends or stops; batches that a living worker has are left to it."""
 
-    def mine(tx: Any) -> tuple[int, int] | None:
+    def mine(tx: Tx) -> tuple[int, int] | None:
         row = tx.backfill.lock(backfill_id)
-        tx.jobs.reap()
+        tx.queue.reap()
         for first, amount, job_id in tx.backfill.outs(backfill_id):
             job = tx.jobs.of(job_id) if job_id else None
             if job is not None and job.state == "queued":  # no worker has it
@@ -529,8 +537,8 @@ def work_here(
     idle = False  # whether the last assemble changed nothing
     with world.warm():
         while True:
-            row: BackfillRow = world.store.read(lambda tx: tx.backfill.get(backfill_id))
-            if row.state == "assembling" or (not idle and world.store.read(lambda tx, row=row: _due(tx, row, row.read_plan()))):
+            row = _known(world, backfill_id)
+            if row.state == "assembling" or (not idle and world.store.read(lambda tx: _due(tx, row, row.read_plan()))):
                 row, outcome = assemble(world, backfill_id, targets)
                 if row.state != "running":
                     return row, outcome
@@ -553,7 +561,7 @@ def status(world: World, row: BackfillRow) -> Status:
     size = max(1, -(-row.total // BUCKETS))
     buckets = -(-row.total // size)
 
-    def look(tx: Any) -> tuple[Any, ...]:
+    def look(tx: Tx) -> tuple[Any, ...]:
         outs = tx.backfill.outs(row.backfill_id)
         jobs = [tx.jobs.of(job_id) for _, _, job_id in outs if job_id]
         run = tx.runs.get(row.run_id) if row.run_id else None

@@ -21,6 +21,7 @@ from kfm.erase import Mark, erase_again
 from kfm.errors import IntegrityError, UsageError
 from kfm.flock import is_unlocked
 from kfm.model import ids
+from kfm.store.base import Served
 from kfm.store.sqlite import standing_still
 from kfm.wiring import open_store, open_world, reindex_workspace
 from kfm.workspace import Workspace, open_workspace
@@ -279,8 +280,8 @@ def _snapshot(workspace: Workspace, into: Path) -> int:
     """The store as of one moment, whole in one SQLite file; returns its epoch."""
     if workspace.server is not None:
         aside = into.with_name(".copying")  # a store makes lock files beside itself
-        store: Any = open_store(workspace, SystemClock())
-        with closing(store):
+        with closing(open_store(workspace, SystemClock())) as store:
+            assert isinstance(store, Served)
             store.copy_to(aside / into.name)
         with closing(sqlite3.connect(aside / into.name)) as source, closing(sqlite3.connect(into)) as db:
             source.backup(db)
@@ -370,7 +371,7 @@ def _restored(folder: Path, target: Path, found: Manifest) -> dict[str, Any]:
     if behind and found.keys:
         reindex_workspace(workspace, [])
     with open_world(workspace) as world:
-        world.store.transaction(lambda tx: tx.jobs.reap())
+        world.store.transaction(lambda tx: tx.queue.reap())
         epoch = int(world.store.epoch)
     os.sync()
     return {
@@ -407,11 +408,11 @@ def _is_behind(workspace: Workspace) -> bool:
     with open_world(workspace) as world:
         for dataset_id in sorted(p.name for p in (workspace.data / "catalog" / "channels").glob("*")):
             channel = world.channel(dataset_id)
-            last = world.store.read(lambda tx, d=dataset_id: tx.index.last_generation(d))
+            last = world.store.read(lambda tx: tx.index.last_generation(dataset_id))
             number = last.generation + 1 if last is not None else 1
             while world.data.exists(channel.path(number)):
                 told = channel.unverified(number)
-                row = world.store.read(lambda tx, r=told.run_id: tx.runs.get(r)) if told.run_id else None
+                row = world.store.read(lambda tx: tx.runs.get(told.run_id)) if told.run_id else None
                 if told.run_id and (row is None or row.intent != number):
                     return True
                 number += 1

@@ -15,7 +15,7 @@ __all__ = ["compare", "waiting"]
 
 def waiting(world: World, dataset_id: str) -> list[tuple[int, LedgerRow]]:
     """The proposals of a dataset's canary that wait: number and run."""
-    rows: list[tuple[int, LedgerRow]] = world.store.read(lambda tx: tx.index.proposals_waiting())
+    rows: list[tuple[int, LedgerRow]] = world.store.read(lambda tx: tx.proposals.waiting())
     return [(number, row) for number, row in rows if row.dataset_id == dataset_id and _is_canary(world, row)]
 
 

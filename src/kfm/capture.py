@@ -23,6 +23,7 @@ from kfm.model.media_types import type_oddity
 from kfm.model.plan import SourceRef
 from kfm.model.window import seconds
 from kfm.runlog import RunLog
+from kfm.store.base import Tx
 from kfm.world import Target, World
 from kfm.zones.base import hash_file
 
@@ -220,7 +221,7 @@ def _ended(captured: Captured, ending: Ending) -> Captured:
     return replace(captured, sources=sources, refused=CaptureRefused(ending.refused))
 
 
-def _last_seen(tx: Any, target: Target) -> tuple[HeadKey | None, Generation | None, str | None]:
+def _last_seen(tx: Tx, target: Target) -> tuple[HeadKey | None, Generation | None, str | None]:
     """What the last look saw, the head as the index knows it, and why this source's validators are not trusted, if so."""
     head: Generation | None = tx.index.last_generation(target.dataset_id)
     key = None if head is not None and unknown_content(head) else tx.index.head_key(target.dataset_id, target.partition, target.win)

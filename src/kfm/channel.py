@@ -17,6 +17,7 @@ from kfm.model.channel import GenerationPredicate, Lifted
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.staged import Part, Pins, is_assembly, pins_path
 from kfm.roots import check_root
+from kfm.store.base import Tx
 from kfm.trust import Head, Trust, led_to, out_of_step
 from kfm.zones.base import Zone
 
@@ -95,7 +96,7 @@ class Channel:
         signed = self._keys.sign(statement("generation", name, predicate.version_digest or "0" * 64, msgspec.to_builtins(predicate)))
         return self._zone.create(self.path(predicate.generation), signed)
 
-    def head(self, tx: Any) -> Generation:
+    def head(self, tx: Tx) -> Generation:
         """The newest generation. Call it inside the transaction that uses it, after its look for open intents."""
         check_root(tx, self._keys)
         last: Generation = tx.index.last_generation(self.dataset_id) or EMPTY(self.dataset_id)
@@ -113,7 +114,7 @@ class Channel:
         except FileNotFoundError as error:
             raise _wrong(self.path(generation), "it is missing") from error
 
-    def _index(self, tx: Any, before: Generation) -> Generation:
+    def _index(self, tx: Tx, before: Generation) -> Generation:
         """Verify the next file and derive what it points at and what it keeps out."""
         number = before.generation + 1
         raw = self._read(number)
@@ -188,7 +189,7 @@ class Channel:
         tx.index.put_generation(row)
         return row
 
-    def _lifted(self, tx: Any, found: GenerationPredicate) -> tuple[dict[str, str], dict[str, str]]:
+    def _lifted(self, tx: Tx, found: GenerationPredicate) -> tuple[dict[str, str], dict[str, str]]:
         """What is official and what is kept out once a withdrawal holds no longer.
 
         Folded anew over all withdrawals: a later one may have put its number where the lifted one stood.
@@ -289,7 +290,7 @@ def unknown_content(head: Generation) -> bool:
     return head.kind in ("rollback", "void") and not head.contents
 
 
-def last_act(tx: Any, head: Generation) -> Generation:
+def last_act(tx: Tx, head: Generation) -> Generation:
     """The newest generation that says something of its own: a void one repeats what was there before it."""
     while head.kind == "void" and (before := tx.index.generation(head.dataset_id, head.generation - 1)) is not None:
         head = before

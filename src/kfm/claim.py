@@ -1,7 +1,6 @@
 """claim: the one transaction that decides. Settle? NOOP? resume? else close what is open and begin a new run."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -18,6 +17,7 @@ from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
 from kfm.moments import check_clock
 from kfm.receipts import receipt_path
+from kfm.store.base import Tx
 from kfm.wal import Wal
 from kfm.world import Target, World
 
@@ -53,9 +53,9 @@ class Decision:
     forced: int = 0
 
 
-def check_switch(tx: Any, *names: str) -> None:
+def check_switch(tx: Tx, *names: str) -> None:
     """Raise `Denied` when a person has switched off one of these: a dataset, or a type of job."""
-    off = next((s for s in tx.jobs.switches() if s["name"] in names), None)
+    off = next((s for s in tx.switches.listing() if s["name"] in names), None)
     if off is not None:
         raise Denied(
             f"{off['name']} is switched off: {off['reason']}",
@@ -75,7 +75,7 @@ def check_kept(entry: DatasetEntry) -> None:
 
 
 def claim(
-    tx: Any, world: World, target: Target, token: Token, captured: Captured, plan: Plan | None, toolchain: str, run_id: str
+    tx: Tx, world: World, target: Target, token: Token, captured: Captured, plan: Plan | None, toolchain: str, run_id: str
 ) -> Decision:
     """Settle? NOOP (acks)? resume? else close what is open and claim a new run. One transaction."""
     tx.leases.check(token)
@@ -98,7 +98,7 @@ def claim(
         return Decision(
             kind="resume",
             row=resumable,
-            wal=Wal(world.store, world.clock, resumable, tx.runs.journal(resumable.wal_id), (token,), world.veil(target.dataset_id)),
+            wal=Wal(world.store, world.clock, resumable, tx.journals.get(resumable.wal_id), (token,), world.veil(target.dataset_id)),
             head=head,
             forced=forced,
         )
@@ -110,7 +110,7 @@ def claim(
     return _new_run(tx, world, target, token, captured, plan, toolchain, run_id, head, forced, place, why)
 
 
-def _unfinished(tx: Any, target: Target) -> list[LedgerRow]:
+def _unfinished(tx: Tx, target: Target) -> list[LedgerRow]:
     """Open runs of this partition and window, parts of it that wait to be assembled, and whatever may be assembling them."""
     opened = tx.runs.open_runs(target.dataset_id)
     own = [r for r in opened if (r.partition, r.win) == (target.partition, target.win) and not is_assembly(r)]
@@ -120,7 +120,7 @@ def _unfinished(tx: Any, target: Target) -> list[LedgerRow]:
 
 
 def is_noop(
-    tx: Any, world: World, target: Target, captured: Captured, head: Generation, mine: list[LedgerRow]
+    tx: Tx, world: World, target: Target, captured: Captured, head: Generation, mine: list[LedgerRow]
 ) -> tuple[str, str, str, int] | None:
     """(code, reason, what it names, exit code) when there is nothing to do; the code is what others decide by."""
     if captured.refused is not None:  # what was kept of it may equal the head, and still it was refused
@@ -140,7 +140,7 @@ def is_noop(
     waiting = next((r for r in same if r.pinned == head.generation), None)
     if waiting is not None:
         mine.remove(waiting)
-        number = tx.index.proposal_number(waiting.run_id)
+        number = tx.proposals.number(waiting.run_id)
         if not approved(world, waiting):
             return "proposed", "already proposed, waits for a person", f"proposal {number}", 7
         tx.runs.move(waiting.run_id, "PROPOSED", promo=1)
@@ -156,7 +156,7 @@ def is_noop(
     return None
 
 
-def official_stamp(tx: Any, target: Target, head: Generation) -> str:
+def official_stamp(tx: Tx, target: Target, head: Generation) -> str:
     """When upstream said that what is official of this partition was made; empty: it did not say."""
     if head.version_id is None:
         return ""
@@ -171,7 +171,7 @@ def older_told(said: str, official: str) -> str:
     return f"upstream's answer is of {said}, older than the official one of {official}: not taken; --force --reason … proposes it"
 
 
-def denied_before(tx: Any, target: Target, input_hash: str, head: Generation) -> LedgerRow | None:
+def denied_before(tx: Tx, target: Target, input_hash: str, head: Generation) -> LedgerRow | None:
     """The run that was denied with this input, under this spec, on this base."""
     rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, input_hash)
     fitting = [r for r in rows if r.state == "REJECTED" and r.win == target.win and r.base_version == head.version_id]
@@ -209,7 +209,7 @@ def approved(world: World, row: LedgerRow) -> bool:
         return False
 
 
-def _known(tx: Any, target: Target, captured: Captured, head: Generation) -> bool:
+def _known(tx: Tx, target: Target, captured: Captured, head: Generation) -> bool:
     """Does the head generation hold exactly this content, made under exactly this spec?"""
     hashes = _hashes(captured)
     if head.version_id is None or unknown_content(head):
@@ -236,14 +236,14 @@ def _resumable(row: LedgerRow, target: Target, captured: Captured, head: Generat
     return row.state == "CLAIMED" and same and row.pinned in (None, head.generation) and asked
 
 
-def close_runs(tx: Any, world: World, rows: list[LedgerRow], why: str) -> None:
+def close_runs(tx: Tx, world: World, rows: list[LedgerRow], why: str) -> None:
     """The runs end SUPERSEDED; parts of an assembling one stay as they are."""
     for row in rows:
         tx.runs.move(row.run_id, row.state, state="SUPERSEDED", promo=0, reason=why, ended_at=rfc3339(world.clock.now()))
 
 
 def _ack_noop(
-    tx: Any,
+    tx: Tx,
     world: World,
     target: Target,
     token: Token,
@@ -256,7 +256,7 @@ def _ack_noop(
     now = rfc3339(world.clock.now())
     close_runs(tx, world, mine, "upstream went back to what is official")
     code, reason, names, exit_code = noop
-    tx.runs.put_noop(
+    tx.looks.put_noop(
         NoopRow(
             run_id=run_id,
             dataset_id=target.dataset_id,
@@ -270,7 +270,7 @@ def _ack_noop(
         )
     )
     if target.again is None:  # a kept capture tells nothing new about upstream
-        tx.runs.put_look(target.dataset_id, target.partition, run_id, code)
+        tx.looks.put(target.dataset_id, target.partition, run_id, code)
     if code == UNCHANGED:
         keep_head_key(tx, target, captured, str(head.version_id), now)
     tx.jobs.ack(target.dataset_id, target.partition, target.win)
@@ -278,7 +278,7 @@ def _ack_noop(
     return Decision(kind="noop", code=code, reason=reason, names=names, exit_code=exit_code, head=head)
 
 
-def keep_head_key(tx: Any, target: Target, captured: Captured, version_id: str, now: str) -> None:
+def keep_head_key(tx: Tx, target: Target, captured: Captured, version_id: str, now: str) -> None:
     """Remember what this look saw, for the version that is official now."""
     old = tx.index.head_key(target.dataset_id, target.partition, target.win)
     tx.index.put_head_key(
@@ -298,7 +298,7 @@ def keep_head_key(tx: Any, target: Target, captured: Captured, version_id: str, 
 
 
 def _new_run(
-    tx: Any,
+    tx: Tx,
     world: World,
     target: Target,
     token: Token,
@@ -313,11 +313,11 @@ def _new_run(
 ) -> Decision:
     hashed = keep_plan(tx, plan, captured.input_hash, head.version_id)
     if place is not None:  # people know the proposal by its number: what takes its place goes on under it
-        tx.index.hand_on_proposal(place.run_id, run_id)
+        tx.proposals.hand_on(place.run_id, run_id)
     row = new_row(tx, world, target, captured, toolchain, run_id, head, forced)
     tx.runs.insert(row)
     if target.again is None:  # a kept capture tells nothing new about upstream
-        tx.runs.put_look(target.dataset_id, target.partition, run_id, "changed")
+        tx.looks.put(target.dataset_id, target.partition, run_id, "changed")
     wal = Wal(world.store, world.clock, row, tokens=(token,), veil=world.veil(target.dataset_id))
     page = wal.page()
     page.make(
@@ -344,14 +344,14 @@ def _new_run(
     return Decision(kind="new", row=row, wal=wal, head=head, forced=forced)
 
 
-def keep_plan(tx: Any, plan: Plan, input_hash: str, base_version: str | None) -> str:
+def keep_plan(tx: Tx, plan: Plan, input_hash: str, base_version: str | None) -> str:
     """The hash of a plan, which is remembered: a changed one for the same inputs needs a version bump; the difference is shown."""
     hashed = plan_hash(plan)
     identity = ids.spec_hash([plan.updater_id, plan.updater_version, plan.spec_hash, input_hash, base_version])
     text = canonical.dumps(msgspec.to_builtins(plan)).decode()
-    known = tx.runs.plan(identity)
+    known = tx.looks.plan(identity)
     if known is None:
-        tx.runs.keep_plan(identity, hashed, text)
+        tx.looks.keep_plan(identity, hashed, text)
     elif known[0] != hashed:
         old, new = msgspec.json.decode(known[1]), msgspec.json.decode(text)
         changed = sorted(k for k in {*old, *new} if old.get(k) != new.get(k))
@@ -364,7 +364,7 @@ def keep_plan(tx: Any, plan: Plan, input_hash: str, base_version: str | None) ->
 
 
 def new_row(
-    tx: Any, world: World, target: Target, captured: Captured, toolchain: str, run_id: str, head: Generation, forced: int
+    tx: Tx, world: World, target: Target, captured: Captured, toolchain: str, run_id: str, head: Generation, forced: int
 ) -> LedgerRow:
     """A new ledger row; `attempt` counts the finished runs of its tuple, so its journal is one nobody has."""
     before = [
@@ -402,7 +402,7 @@ def new_row(
     )
 
 
-def failed_row(tx: Any, world: World, target: Target, captured: Captured | None, forced: int) -> LedgerRow:
+def failed_row(tx: Tx, world: World, target: Target, captured: Captured | None, forced: int) -> LedgerRow:
     """A run that failed before it could be claimed: upstream did not answer, or its address is not allowed."""
     head = tx.index.last_generation(target.dataset_id) or EMPTY(target.dataset_id)
     blank = captured or Captured(

@@ -12,6 +12,7 @@ from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
 from kfm.moments import appended_at
 from kfm.runlog import RunLog
+from kfm.store.base import Tx
 from kfm.world import World
 from kfm.zones.base import Zone
 
@@ -21,12 +22,12 @@ _DERIVED = {"tiles": "transform.build_tiles", "search": "index.build_embeddings"
 FOLLOWING = ("validate.qa_dataset", *_DERIVED.values())  # what a new version may ask for
 
 
-def workers_alive(tx: Any) -> bool:
+def workers_alive(tx: Tx) -> bool:
     """Whether a worker runs, or a command that works a single job."""
     return any(not h["lapsed"] for h in tx.leases.held() if h["name"].startswith("worker/"))
 
 
-def follow_up(tx: Any, world: World, dataset_id: str, run_id: str | None, *, derived: bool = True) -> None:
+def follow_up(tx: Tx, world: World, dataset_id: str, run_id: str | None, *, derived: bool = True) -> None:
     """What a new version asks for: to be judged by every gate, and what its registry entry wants made from it. Asked twice it is one job.
 
     Only where a worker runs: a plain command has judged the version itself, and offers what else could be made of it.
@@ -50,8 +51,7 @@ def owed(world: World, dataset_id: str) -> list[str]:
     }
     since = appended_at(world, head) or ""
     tried = {
-        kind: world.store.read(lambda tx, kind=kind: tx.jobs.listing(dataset_id=dataset_id, job_type=kind, limit=1))
-        for kind in _DERIVED.values()
+        kind: world.store.read(lambda tx: tx.jobs.listing(dataset_id=dataset_id, job_type=kind, limit=1)) for kind in _DERIVED.values()
     }
     asked = {kind for kind, jobs in tried.items() if jobs and (jobs[0].state != "ended" or str(jobs[0].ended_at) >= since)}
     return [_DERIVED[name] for name in entry.derive if _DERIVED[name] not in asked and not world.data.exists(made[name])]
@@ -62,7 +62,7 @@ def derivation(job_type: str, dataset_id: str) -> str:
     return f"kfm worker run-job {job_type} --dataset kfm://dataset/{dataset_id}"
 
 
-def end_parts(tx: Any, zone: Zone, row: LedgerRow, *, state: str, reason: str = "", known: bool = True) -> None:
+def end_parts(tx: Tx, zone: Zone, row: LedgerRow, *, state: str, reason: str = "", known: bool = True) -> None:
     """The parts of an assembling run end with it, in the transaction that ends it; `known`: what is official is what upstream said."""
     if not is_assembly(row):
         return

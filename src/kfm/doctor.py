@@ -19,7 +19,7 @@ from kfm.receipts import pretty
 from kfm.reindex import assembled, ledger_row, void_all
 from kfm.roots import rolled_back, root_problem
 from kfm.runfiles import pack_noops
-from kfm.store.base import Served
+from kfm.store.base import Served, Tx
 from kfm.verify import Verified, verify_dataset
 from kfm.wal import check_chain
 from kfm.world import World
@@ -101,11 +101,11 @@ def _set_aside_row(world: World, raw: dict[str, Any], run_id: str, dataset_id: s
         void_all(world, [dataset_id], world.store.epoch)
 
     wal_id = str(raw["wal_id"])
-    _keep_journal(world, run_id, world.store.read(lambda tx: tx.runs.raw_journal(wal_id)))
+    _keep_journal(world, run_id, world.store.read(lambda tx: tx.journals.raw(wal_id)))
 
-    def swap(tx: Any) -> None:
+    def swap(tx: Tx) -> None:
         tx.runs.delete(run_id)
-        tx.runs.drop_journal(wal_id)
+        tx.journals.drop(wal_id)
         if row is not None:
             tx.runs.insert(row)
 
@@ -140,10 +140,10 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
         if row.state == "PROPOSED" and not row.promo and row.intent is None:
             continue  # it waits for a person
         lease = dataset_id if row.state == "PROPOSED" or is_assembly(row) else f"{dataset_id}/{row.partition or '-'}"
-        if world.store.read(lambda tx, lease=lease: tx.leases.is_free(lease)):
+        if world.store.read(lambda tx: tx.leases.is_free(lease)):
             found.add("run.interrupted", f"run {row.run_id}", f"it is {row.state} and nobody works on it", "Run `kfm resume`.")
     _generation_rows(world, dataset_id, found)
-    for outbox in world.store.read(lambda tx: tx.index.outbox()):
+    for outbox in world.store.read(lambda tx: tx.outbox.waiting()):
         if outbox.dataset_id == dataset_id and outbox.generation <= head.generation:
             found.add("outbox.waiting", f"generation {outbox.generation}", "its release was not announced", "Run `kfm doctor --fix`.", fix)
     if fix:
@@ -187,7 +187,7 @@ def _generation_rows(world: World, dataset_id: str, found: _Findings) -> None:
 def _journals(world: World, dataset_id: str, found: _Findings, fix: bool) -> None:
     for row in world.store.read(lambda tx: [*tx.runs.open_runs(dataset_id), *tx.runs.unarchived(dataset_id)]):
         try:
-            check_chain(world.store.read(lambda tx, r=row: tx.runs.journal(r.wal_id)))
+            check_chain(world.store.read(lambda tx: tx.journals.get(row.wal_id)))
         except IntegrityError as error:
             if fix:
                 _set_aside_journal(world, row)
@@ -199,9 +199,9 @@ def _set_aside_journal(world: World, row: LedgerRow) -> None:
 
     One that has ended stays as it ended: its receipt is written without the records.
     """
-    _keep_journal(world, row.run_id, world.store.read(lambda tx: tx.runs.raw_journal(row.wal_id)))
+    _keep_journal(world, row.run_id, world.store.read(lambda tx: tx.journals.raw(row.wal_id)))
     if row.ended_at is not None:
-        world.store.transaction(lambda tx: tx.runs.drop_journal(row.wal_id))
+        world.store.transaction(lambda tx: tx.journals.drop(row.wal_id))
         return
     state = "SUPERSEDED"
     if row.intent is not None:
@@ -209,8 +209,8 @@ def _set_aside_journal(world: World, row: LedgerRow) -> None:
         taken = world.channel(row.dataset_id).predicate(row.intent)
         state = "COMMITTED" if taken is not None and taken.run_id == row.run_id else "SUPERSEDED"
 
-    def close(tx: Any) -> None:
-        tx.runs.drop_journal(row.wal_id)
+    def close(tx: Tx) -> None:
+        tx.journals.drop(row.wal_id)
         tx.runs.move(row.run_id, row.state, state=state, promo=0, reason="its journal was damaged", ended_at=rfc3339(world.clock.now()))
 
     world.store.transaction(close)
@@ -225,10 +225,10 @@ def _leftovers(world: World, found: _Findings, fix: bool) -> None:
             zone.sweep()  # type: ignore[attr-defined]
     for name in world.store.transaction(lambda tx: tx.leases.sweep(fix)):  # a lease is taken in a transaction: none is just being made
         found.add("lock.leftover", f"ledger/locks/{name}", "its holder is gone", "Run `kfm doctor --fix`.", fix)
-    for wal_id in world.store.read(lambda tx: tx.runs.orphan_journals()):
+    for wal_id in world.store.read(lambda tx: tx.journals.orphans()):
         if fix:
-            _keep_journal(world, wal_id[:32], world.store.read(lambda tx, w=wal_id: tx.runs.raw_journal(w)))
-            world.store.transaction(lambda tx, w=wal_id: tx.runs.drop_journal(w))
+            _keep_journal(world, wal_id[:32], world.store.read(lambda tx: tx.journals.raw(wal_id)))
+            world.store.transaction(lambda tx: tx.journals.drop(wal_id))
         found.add("journal.orphan", f"journal {wal_id[:12]}…", "no ledger row names it", "Run `kfm doctor --fix`.", fix)
 
 

@@ -25,7 +25,7 @@ from kfm.projection import project
 from kfm.raw import render_raw
 from kfm.receipts import pretty
 from kfm.retention import alone
-from kfm.store.base import Token
+from kfm.store.base import Token, Tx
 from kfm.world import World
 from kfm.zones.base import Zone
 
@@ -90,7 +90,7 @@ def finish_erasure(world: World, dataset_id: str, wait_s: float = 0.0) -> int | 
             marked = _mark_backups(world, act) or msgspec.UNSET
             told = Erasure(dataset_id=dataset_id, generation=number, finished_at=now, files=count, backups=marked)
             world.data.replace(_record(dataset_id, number), pretty(told))
-            world.store.transaction(lambda tx, act=act: _over(tx, world, act, tokens))
+            world.store.transaction(lambda tx: _over(tx, world, act, tokens))
             drop(world, act)
     return count
 
@@ -167,7 +167,7 @@ def _record(dataset_id: str, generation: int) -> str:
     return f"work/{dataset_id}/erasures/{generation:08}.json"
 
 
-def _over(tx: Any, world: World, act: Act, tokens: list[Token]) -> None:
+def _over(tx: Tx, world: World, act: Act, tokens: list[Token]) -> None:
     tx.leases.check(*tokens)
     after(tx, world, act)
 
@@ -251,7 +251,7 @@ def _in_root(world: World, dataset_id: str) -> list[str]:
     return found
 
 
-def _forget(tx: Any, world: World, dataset_id: str, tokens: list[Token]) -> None:
+def _forget(tx: Tx, world: World, dataset_id: str, tokens: list[Token]) -> None:
     """The ledger keeps that runs were made, not what they saw; runs and proposals that have not ended do so here, and are asked for again."""
     tx.leases.check(*tokens)
     now = rfc3339(world.clock.now())
@@ -267,7 +267,7 @@ def _forget(tx: Any, world: World, dataset_id: str, tokens: list[Token]) -> None
             if row.run_id not in made and not row.backfill:
                 tx.jobs.put(dataset_id, row.partition, row.win)
         tx.runs.move(row.run_id, row.state, **changes)
-        tx.runs.drop_journal(row.wal_id)
+        tx.journals.drop(row.wal_id)
     tx.index.forget(dataset_id)
 
 

@@ -1,10 +1,9 @@
 """A thread that renews leases, so that they do not depend on how long a step takes."""
 
 import threading
-from typing import Any
 
 from kfm.errors import KfmError
-from kfm.store.base import Token
+from kfm.store.base import Store, Token
 
 __all__ = ["Heartbeat"]
 
@@ -12,7 +11,7 @@ __all__ = ["Heartbeat"]
 class Heartbeat:
     """Renews every held lease three times per lease time."""
 
-    def __init__(self, store: Any, lease_seconds: float) -> None:
+    def __init__(self, store: Store, lease_seconds: float) -> None:
         self._store, self._seconds = store, lease_seconds
         self._tokens: set[Token] = set()
         self._mutex = threading.Lock()

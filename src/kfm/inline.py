@@ -3,7 +3,6 @@
 import shutil
 import time
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -18,6 +17,7 @@ from kfm.moments import check_clock
 from kfm.receipts import JOB_TYPE
 from kfm.release import check_shown
 from kfm.runfiles import pack_noops
+from kfm.store.base import Tx
 from kfm.update import Steps, update
 from kfm.world import Outcome, Target, World
 
@@ -251,11 +251,11 @@ def _unfinished_business(world: World, dataset_id: str) -> bool:
     """Whether a tick would find anything: a stale projection, an unarchived journal, a waiting release, an act of a person."""
     channel = world.channel(dataset_id)
 
-    def look(tx: Any) -> bool:
+    def look(tx: Tx) -> bool:
         head = tx.index.last_generation(dataset_id)
         number = head.generation if head is not None else 0
         stale = number > 0 and projected_generation(world.data, dataset_id) != number
-        waiting = any(row.dataset_id == dataset_id for row in tx.index.outbox())
+        waiting = any(row.dataset_id == dataset_id for row in tx.outbox.waiting())
         more = world.data.exists(channel.path(number + 1)) or bool(meant(world.data, dataset_id)) or _swept_half(world, dataset_id)
         return stale or waiting or more or bool(tx.runs.unarchived(dataset_id))
 

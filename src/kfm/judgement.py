@@ -80,7 +80,7 @@ def _proposal(world: World, row: LedgerRow) -> Judgement:
     candidate = candidate_of(world, row.dataset_id, row.run_id)
     code, verdicts, waits, given = 0, list[Verdict](), 0, list[Judged]()
     try:
-        records = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
+        records = world.store.read(lambda tx: tx.journals.get(row.wal_id))
         missing = check_files(world, row, Wal(world.store, world.clock, row, records, veil=world.veil(row.dataset_id)) if records else None)
         if candidate is None or missing:
             reasons = missing or [
@@ -95,7 +95,7 @@ def _proposal(world: World, row: LedgerRow) -> Judgement:
             verdicts += _stale(world, row, head, proposal)
     except IntegrityError as error:
         code, verdicts = 6, [Verdict(gate="integrity", reasons=(reason("integrity.damaged", error.happened, error.remedy),))]
-    number = (candidate or {}).get("proposal") or world.store.read(lambda tx: tx.index.proposal_number(row.run_id))
+    number = (candidate or {}).get("proposal") or world.store.read(lambda tx: tx.proposals.number(row.run_id))
     if not code and any(v.reasons for v in verdicts):
         code = 3
     elif not code and row.state == "REJECTED":
@@ -208,7 +208,7 @@ def _official(world: World, dataset_id: str, text: str) -> Judgement:
 
 def _agreed_here(world: World, head: Generation) -> tuple[str, ...]:
     """Who approved what is official from the account that built it."""
-    row: LedgerRow | None = world.store.read(lambda tx: tx.runs.maker_of(head.dataset_id, head.version_id))
+    row: LedgerRow | None = world.store.read(lambda tx: tx.runs.maker_of(head.dataset_id, head.version_id or ""))
     try:
         return one_account(world, builder_of(world, row), approvals_of(world, row)) if row is not None else ()
     except (KfmError, OSError):
@@ -236,7 +236,7 @@ def _judge_official(world: World, dataset_id: str, head: Generation, last: Gener
 def _official_evidence(world: World, dataset_id: str, head: Generation, last: Generation) -> tuple[Evidence, dict[str, Any]]:
     """What there is to look at of a version that is or was official, and the version in the shape of a candidate."""
     candidate = official_candidate(world, dataset_id, head)
-    row = world.store.read(lambda tx: tx.runs.maker_of(dataset_id, head.version_id))
+    row = world.store.read(lambda tx: tx.runs.maker_of(dataset_id, head.version_id or ""))
     proposed = candidate_of(world, dataset_id, row.run_id) if row is not None else None
     leak: Any = [] if row is None else None  # what a withdrawal left was judged when it was made
     if proposed is not None and row is not None and not check_files(world, row, None):

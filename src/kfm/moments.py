@@ -1,13 +1,13 @@
 """moments: when the generations of a channel were appended, and whether this machine's clock has got that far."""
 
 import datetime as dt
-from typing import Any
 
 from kfm.channel import EMPTY
 from kfm.clock import rfc3339
 from kfm.errors import IntegrityError, UsageError
 from kfm.model.ledger import Generation
 from kfm.runfiles import started_at
+from kfm.store.base import Tx
 from kfm.world import World
 
 __all__ = ["appended_at", "check_clock", "clock_warning", "keep_moment"]
@@ -16,17 +16,17 @@ REFUSED = dt.timedelta(days=1)
 NOTICED = dt.timedelta(minutes=1)  # the clocks of two machines need not agree better than this
 
 
-def keep_moment(tx: Any, dataset_id: str, generation: int, at: str) -> None:
+def keep_moment(tx: Tx, dataset_id: str, generation: int, at: str) -> None:
     """Remember when a generation was appended that no run made: a run's own row tells."""
     tx.index.put_meta(f"appended/{dataset_id}/{generation}", at)
 
 
 def appended_at(world: World, made: Generation) -> str | None:
     """When a generation was appended; None when nothing here tells."""
-    return world.store.read(lambda tx: _moment(tx, made))  # type: ignore[no-any-return]
+    return world.store.read(lambda tx: _moment(tx, made))
 
 
-def _moment(tx: Any, made: Generation) -> str | None:
+def _moment(tx: Tx, made: Generation) -> str | None:
     if not made.run_id:
         told: str | None = tx.index.meta(f"appended/{made.dataset_id}/{made.generation}")
         return told
@@ -40,7 +40,7 @@ def _moment(tx: Any, made: Generation) -> str | None:
     return rfc3339(begun) if begun.timestamp() else None
 
 
-def _newest(tx: Any, head: Generation) -> tuple[int, dt.datetime] | None:
+def _newest(tx: Tx, head: Generation) -> tuple[int, dt.datetime] | None:
     """The newest generation that tells when it was appended, and when."""
     found: Generation | None = head
     while found is not None and found.generation:
@@ -51,7 +51,7 @@ def _newest(tx: Any, head: Generation) -> tuple[int, dt.datetime] | None:
     return None
 
 
-def _behind(tx: Any, world: World, head: Generation) -> tuple[dt.timedelta, str] | None:
+def _behind(tx: Tx, world: World, head: Generation) -> tuple[dt.timedelta, str] | None:
     """By how much the clock is behind the newest generation, and that in words."""
     newest = _newest(tx, head)
     behind = newest[1] - world.clock.now() if newest is not None else dt.timedelta()
@@ -63,7 +63,7 @@ def _behind(tx: Any, world: World, head: Generation) -> tuple[dt.timedelta, str]
     return behind, f"The clock says {now}Z, {by} before generation {newest[0]} of {head.dataset_id} was made ({rfc3339(newest[1])[:19]}Z)."
 
 
-def check_clock(tx: Any, world: World, head: Generation) -> None:
+def check_clock(tx: Tx, world: World, head: Generation) -> None:
     """Refuse to append a generation more than a day before the one it follows, unless a person said that the clock is right."""
     found = _behind(tx, world, head)
     if found is not None and found[0] > REFUSED and not world.clock_ok:

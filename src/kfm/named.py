@@ -198,7 +198,7 @@ def _proposal(world: World, run: LedgerRow, packs: Packed, found: "Verified") ->
 
 def _judged(world: World, run: LedgerRow, packs: Packed) -> str | None:
     """The digest of proposal.json in the journal; None when it does not say, or is damaged, which is said elsewhere."""
-    records: list[WalRecord] = world.store.read(lambda tx: tx.runs.journal(run.wal_id))
+    records: list[WalRecord] = world.store.read(lambda tx: tx.journals.get(run.wal_id))
     try:
         if not records:
             raw = read_run_file(world.data, run.dataset_id, run.run_id, "wal.jsonl", packs) or b""

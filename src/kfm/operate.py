@@ -9,7 +9,7 @@ import msgspec
 from kfm import canonical
 from kfm.acts import drop, intend, settle
 from kfm.attest import statement
-from kfm.channel import Channel, last_act, version_kept_out, withdrawn_inside
+from kfm.channel import EMPTY, Channel, last_act, version_kept_out, withdrawn_inside
 from kfm.clock import rfc3339
 from kfm.connectors.base import Books, TransformResult
 from kfm.errors import Denied, IntegrityError, UsageError
@@ -21,6 +21,7 @@ from kfm.projection import project
 from kfm.raw import checksums
 from kfm.records import derived_prov, read_facts, version_records
 from kfm.release import keep_precise, open_table, records_of_version, release, rule_path, suppress_rules
+from kfm.store.base import Tx
 from kfm.verify import Verified, verify_in_zone
 from kfm.world import World
 from kfm.zones.base import room
@@ -130,7 +131,7 @@ def _lift_to(world: World, head: Generation, lifts: Lift, person: str, check: Ca
     act: Generation = world.store.read(lambda tx: last_act(tx, head))
     if act.generation != generation:
         return head.version_id, head.version_digest, []
-    before: Generation = world.store.read(lambda tx: tx.index.generation(dataset_id, generation - 1))
+    before = world.store.read(lambda tx: tx.index.generation(dataset_id, generation - 1)) or EMPTY(dataset_id)
     _check_whole(world, dataset_id, before)
     if check is not None:
         check(before)
@@ -158,7 +159,7 @@ def _operate(
             suppress=suppress,
             lifts=lifts,
         )
-        act = world.store.transaction(lambda tx, made=predicate: intend(tx, world, made))
+        act = world.store.transaction(lambda tx: intend(tx, world, predicate))
         if channel.append(predicate):  # in no transaction: one that fails later could not take it back
             with world.ended():  # what is owed and what is shown follow at the next tick, whatever keeps them from following now
                 settle(world, dataset_id)
@@ -167,7 +168,7 @@ def _operate(
         drop(world, act)  # a promote took the number: look again
 
 
-def _head(tx: Any, world: World, channel: Channel) -> Generation:
+def _head(tx: Tx, world: World, channel: Channel) -> Generation:
     head = channel.head(tx)
     check_clock(tx, world, head)
     return head

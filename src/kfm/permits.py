@@ -8,6 +8,7 @@ from kfm.claim import close_runs
 from kfm.grants import words_of, write_word
 from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly
+from kfm.store.base import Tx
 from kfm.world import World
 
 __all__ = ["Permit", "permits_of", "permitted", "reconsider", "shown_despite", "write_permit"]
@@ -66,7 +67,7 @@ def write_permit(world: World, permit: Permit, signer: Any) -> str:
 def reconsider(world: World, dataset_id: str) -> int:
     """Close the proposals that wait for a person, so that the next run is judged with what was permitted; how many there were."""
 
-    def close(tx: Any) -> int:
+    def close(tx: Tx) -> int:
         rows: list[LedgerRow] = [r for r in tx.runs.open_runs(dataset_id) if r.state == "PROPOSED" and r.intent is None and not r.promo]
         close_runs(tx, world, rows, "a person decided what it waited for; it is judged again")
         for row in rows:

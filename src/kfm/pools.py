@@ -2,14 +2,16 @@
 
 from typing import Any
 
+from kfm.store.base import Tx
+
 __all__ = ["pool_rows"]
 
 
-def pool_rows(tx: Any, now_ms: int) -> list[dict[str, Any]]:
+def pool_rows(tx: Tx, now_ms: int) -> list[dict[str, Any]]:
     """One row per pool: slots, running, queued and due, later, how long the oldest due job waits."""
     depths = {(d["pool"], d["state"]): d for d in tx.jobs.depths()}
     rows = []
-    for pool in tx.jobs.pools():
+    for pool in tx.pools.listing():
         queued, running = (depths.get((pool["name"], state)) for state in ("queued", "running"))
         later = queued["later"] if queued else 0
         due = queued["jobs"] - later if queued else 0

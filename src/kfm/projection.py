@@ -102,7 +102,7 @@ def _maker(world: World, head: Generation) -> LedgerRow | None:
     """The run that made the head; None when its row is lost or damaged, which is said elsewhere."""
     try:
         found: LedgerRow | None = world.store.read(
-            lambda tx: tx.runs.get(head.run_id) if head.run_id else tx.runs.maker_of(head.dataset_id, head.version_id)
+            lambda tx: tx.runs.get(head.run_id) if head.run_id else tx.runs.maker_of(head.dataset_id, head.version_id or "")
         )
     except IntegrityError:
         return None
@@ -147,7 +147,7 @@ def catalog_files(world: World, shown: Described) -> dict[str, bytes]:
 def deliver(world: World, dataset_id: str, own: RunLog | None = None) -> int:
     """External effects of committed generations: at least once, with a key the receiver can use; `own`: the log of the run at work."""
     sent = 0
-    for row in world.store.read(lambda tx: tx.index.outbox()):
+    for row in world.store.read(lambda tx: tx.outbox.waiting()):
         if row.dataset_id != dataset_id:
             continue
         found = world.channel(dataset_id).predicate(row.generation)
@@ -160,7 +160,7 @@ def deliver(world: World, dataset_id: str, own: RunLog | None = None) -> int:
             world.publish(log).publish_release(f"{dataset_id}/{row.generation:08}", canonical.loads(row.payload.encode())["assets"])
             sent += 1
         state = "delivered" if found.run_id == row.run_id else "dropped"
-        world.store.transaction(lambda tx, row=row, state=state: tx.index.mark_outbox(row.run_id, row.generation, state))
+        world.store.transaction(lambda tx: tx.outbox.mark(row.run_id, row.generation, state))
     return sent
 
 

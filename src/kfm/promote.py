@@ -31,6 +31,7 @@ from kfm.proposal import approvals_of, count, load, proposal_path, record_approv
 from kfm.raw import checksums
 from kfm.receipts import finish, promotion_of, run_folder, seal, without_values
 from kfm.release import candidate_path, keep_precise, new_columns, open_table
+from kfm.store.base import Tx
 from kfm.wal import Page, Wal
 from kfm.world import Outcome, World, table_rows
 
@@ -82,7 +83,7 @@ def promote(world: World, dataset_id: str, run_id: str | None = None, *, wait: b
         world.let_go(token)
 
 
-def _take(tx: Any, world: World, dataset_id: str, run_id: str | None) -> tuple[Token, LedgerRow] | bool | None:
+def _take(tx: Tx, world: World, dataset_id: str, run_id: str | None) -> tuple[Token, LedgerRow] | bool | None:
     """(token, row), True when the lease is held by another, None when there is nothing to promote."""
     if run_id is not None:
         row = tx.runs.get(run_id)
@@ -103,7 +104,7 @@ class _Promote:
         self.channel: Channel = world.channel(row.dataset_id)
         self.log = world.log(row.dataset_id)
         self.log.bind(row.run_id)
-        records = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
+        records = world.store.read(lambda tx: tx.journals.get(row.wal_id))
         self.wal = Wal(world.store, world.clock, row, records, (token,), world.veil(row.dataset_id))
         self.made = False  # ★ has happened
         self.registry_digest: str | None = None  # of the entry and the rules it was proposed under
@@ -229,7 +230,7 @@ class _Promote:
         world, now = self.world, rfc3339(self.world.clock.now())
         no = [r for v in verdicts for r in v.get("reasons", ())]
 
-        def intend(tx: Any, page: Page) -> tuple[LedgerRow, str]:
+        def intend(tx: Tx, page: Page) -> tuple[LedgerRow, str]:
             row = tx.runs.get(self.row.run_id)
             if row is None or row.state != "PROPOSED":
                 tx.leases.release(self.token)
@@ -283,7 +284,7 @@ class _Promote:
         changed = self.row.spec_hash and self.policy_digest not in (None, self.world.policy_digest)
         return "; ".join(dict.fromkeys([*(["policy.changed"] if changed else []), *(r["code"] for r in no)]))
 
-    def _end(self, tx: Any, row: LedgerRow, state: str, reason: str, now: str) -> LedgerRow:
+    def _end(self, tx: Tx, row: LedgerRow, state: str, reason: str, now: str) -> LedgerRow:
         tx.leases.release(self.token)
         found: LedgerRow = tx.runs.move(row.run_id, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now)
         return found
@@ -305,10 +306,10 @@ class _Promote:
         assets = {path: artifact["digest"] for path, artifact in candidate["artifacts"].items()}
         payload = canonical.dumps({"version_id": row.version_id, "assets": assets}).decode()
 
-        def rows(tx: Any, page: Page) -> None:
+        def rows(tx: Tx, page: Page) -> None:
             page.make("LINEAGE", "channel", "IN_PROGRESS", {"generation": row.intent, "path": self.channel.path(int(row.intent or 0))})
             tx.index.put_lineage(row.run_id, row.dataset_id, int(row.intent or 0), msgspec.json.encode(record).decode(), edges(record))
-            tx.index.put_outbox(row.run_id, row.dataset_id, int(row.intent or 0), payload)
+            tx.outbox.put(row.run_id, row.dataset_id, int(row.intent or 0), payload)
 
         wal.commit(rows)
         yield "lineage and outbox"
@@ -401,7 +402,7 @@ class _Promote:
         if state == "COMMITTED":
             self.wal.done("LINEAGE", "channel", {"generation": self.row.intent})
 
-        def done(tx: Any, page: Page) -> LedgerRow:
+        def done(tx: Tx, page: Page) -> LedgerRow:
             head = self.channel.head(tx)
             changes = {"latency_ms": _latency(self.row, now), "freshness_minutes": self._freshness(now)}
             row = tx.runs.move(self.row.run_id, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now, **changes)
@@ -516,7 +517,7 @@ class _Promote:
         )
 
 
-def ask_again(tx: Any, row: LedgerRow) -> None:
+def ask_again(tx: Tx, row: LedgerRow) -> None:
     """A superseded run is triggered again; parts that were to be assembled stay STAGED, which asks for the next assemble."""
     if not is_assembly(row):
         tx.jobs.put(row.dataset_id, row.partition, row.win)

@@ -21,6 +21,7 @@ from kfm.model.channel import GenerationPredicate
 from kfm.model.dataset import spelled
 from kfm.model.ledger import LedgerRow
 from kfm.model.version import ATTESTATION
+from kfm.store.base import Tx
 from kfm.trust import TrustedKey
 from kfm.world import World
 
@@ -115,7 +116,7 @@ def load(world: World, row: LedgerRow) -> tuple[dict[str, Any], str]:
 
 def run_of(world: World, number: int) -> LedgerRow:
     """The run behind proposal N."""
-    row: LedgerRow | None = world.store.read(lambda tx: tx.index.proposal_run(number))
+    row: LedgerRow | None = world.store.read(lambda tx: tx.proposals.run(number))
     if row is None:
         raise UsageError(
             f"There is no proposal {number}.", expected="the number of a proposal", remedy="`kfm review` lists those that wait."
@@ -481,7 +482,7 @@ def reject(world: World, row: LedgerRow, signer: Any, reason: str) -> LedgerRow:
     said = f"approval.rejected: {signer.name}: {reason}"
     ended = {"state": "REJECTED", "promo": 0, "reason": said, "ended_at": rfc3339(world.clock.now()), "error_count": 1}
 
-    def close(tx: Any) -> LedgerRow:
+    def close(tx: Tx) -> LedgerRow:
         now = tx.runs.get(row.run_id)
         if now is None or now.intent is not None:
             raise Denied(

@@ -136,7 +136,7 @@ def corrections(zone: Zone, dataset_id: str) -> dict[str, dict[str, str | None]]
 def is_lifted(world: World, target: Target, input_hash: str) -> bool:
     """Whether a person took exactly this input in spite of the share of its unusable records, or of what it lost."""
     runs = {d.run_id for d in _decisions(world.data, target.dataset_id, world.kept) if d.capture}
-    rows = [world.store.read(lambda tx, r=run: tx.runs.get(r)) for run in sorted(runs)]
+    rows = [world.store.read(lambda tx: tx.runs.get(run)) for run in sorted(runs)]
     return any(r is not None and r.input_hash == input_hash for r in rows)
 
 
@@ -224,7 +224,7 @@ def is_hidden(world: World, dataset_id: str) -> bool:
 def runs_with_quarantine(world: World, dataset_id: str) -> list[str]:
     """The runs of a dataset that set something aside, newest first; last those the ledger does not know."""
     names = {p.split("/")[3] for p in world.data.names(f"work/{dataset_id}/quarantine")}
-    rows = {name: world.store.read(lambda tx, r=name: tx.runs.get(r)) for name in names}
+    rows = {name: world.store.read(lambda tx: tx.runs.get(name)) for name in names}
     known = sorted((row for row in rows.values() if row is not None), key=_when, reverse=True)
     return [row.run_id for row in known] + sorted(name for name, row in rows.items() if row is None)
 
@@ -278,7 +278,7 @@ class Desk:
 
     @cached_property
     def _noops(self) -> list[NoopRow]:
-        found: list[NoopRow] = self.world.store.read(lambda tx: tx.runs.noops(self.id, 1000))
+        found: list[NoopRow] = self.world.store.read(lambda tx: tx.looks.noops(self.id, 1000))
         return found
 
     @cached_property

@@ -20,7 +20,7 @@ from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
 from kfm.model.version import ATTESTATION
 from kfm.runfiles import started_at
-from kfm.store.base import LedgerRow, WalRecord
+from kfm.store.base import LedgerRow, Tx, WalRecord
 from kfm.wal import fold, payload_of
 from kfm.world import World
 from kfm.zones.base import Zone
@@ -423,11 +423,11 @@ def finish(world: World, run_id: str) -> None:
 
     path = (_payload(world, row, records, "plan") if sealed else {}).get("receipt_path") or receipt_path(row.run_id, row.timestamp)
 
-    def compact(tx: Any) -> None:
+    def compact(tx: Tx) -> None:
         tx.runs.move(run_id, row.state, archived=1)
         if sealed:
-            tx.jobs.effect(path, "", sealed)
-        tx.runs.drop_journal(row.wal_id)  # the same records lie beside the receipts now
+            tx.effects.put(path, "", sealed)
+        tx.journals.drop(row.wal_id)  # the same records lie beside the receipts now
 
     world.store.transaction(compact)
 
@@ -447,7 +447,7 @@ def pack_receipts(world: World) -> int:
     A crash half-way leaves a receipt in both places, never in none: a pack is named after its content.
     """
     base, over = f"receipts/{JOB_TYPE}/", world.clock.now() - dt.timedelta(days=1)
-    loose = world.store.read(lambda tx: tx.jobs.loose_receipts(base, base + over.strftime("%Y/%m/%d")))
+    loose = world.store.read(lambda tx: tx.effects.loose_receipts(base, base + over.strftime("%Y/%m/%d")))
     days: dict[str, dict[str, bytes]] = {}
     for path, digest in loose:
         with suppress(FileNotFoundError):  # one that is missing or was changed is not packed: `kfm verify` goes on to say so
@@ -459,7 +459,7 @@ def pack_receipts(world: World) -> int:
         digest = ids.digest(content)
         pack = f"{day}/{digest[7:23]}.jsonl"
         world.root.create(pack, content)
-        world.store.transaction(lambda tx, args=(pack, digest, list(found)): tx.jobs.receipts_packed(*args))
+        world.store.transaction(lambda tx: tx.effects.receipts_packed(pack, digest, list(found)))
         for path in found:
             world.root.remove(path)
     return sum(map(len, days.values()))
@@ -479,6 +479,6 @@ def outcome_of(row: LedgerRow) -> dict[str, Any]:
     return {"run_id": row.run_id, "state": row.state, "reason": row.reason, "ended_at": row.ended_at}
 
 
-def _row_and_records(tx: Any, run_id: str) -> tuple[LedgerRow | None, list[WalRecord]]:
+def _row_and_records(tx: Tx, run_id: str) -> tuple[LedgerRow | None, list[WalRecord]]:
     row = tx.runs.get(run_id)
-    return row, tx.runs.journal(row.wal_id) if row is not None else []
+    return row, tx.journals.get(row.wal_id) if row is not None else []

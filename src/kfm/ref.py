@@ -121,7 +121,7 @@ def _by_prefix(world: World, rows: list[Generation], prefix: str, text: str) -> 
         raise UsageError(f"{text} names {len(fitting)} versions.", expected="a prefix of exactly one version", remedy="Give more digits.")
     if not fitting:
         dataset_id = rows[0].dataset_id
-        waiting = world.store.read(lambda tx: tx.index.proposals_waiting())
+        waiting = world.store.read(lambda tx: tx.proposals.waiting())
         number = next((n for n, r in waiting if r.dataset_id == dataset_id and str(r.version_id).startswith(prefix)), None)
         remedy = f"`kfm runs {dataset_id}` lists what there is." if number is None else f"It waits for a person: `kfm review {number}`."
         raise UsageError(f"{text} names no version that is or was official.", expected="one of this dataset's versions", remedy=remedy)

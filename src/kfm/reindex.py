@@ -15,6 +15,7 @@ from kfm.projection import project
 from kfm.receipts import receipt_path
 from kfm.release import candidate_of
 from kfm.runfiles import Packed, load_packs, read_run_file, run_ids, started_at
+from kfm.store.base import Store, Tx
 from kfm.world import World
 
 __all__ = ["datasets_with_evidence", "follow_ledger", "known_epoch", "ledger_row", "rebuild", "recall_switches", "told", "void_all"]
@@ -63,11 +64,11 @@ def rebuild(world: World, dataset_ids: Sequence[str], epoch: int, damaged: list[
             row = ledger_row(world, dataset_id, run_id, made, packed, damaged, parts)
             if row is not None:
                 number = (candidate_of(world, dataset_id, run_id) or {}).get("proposal")
-                world.store.transaction(lambda tx, row=row, number=number: _put(tx, row, number))
+                world.store.transaction(lambda tx: _put(tx, row, number))
                 counts["runs"] += 1
             else:
                 counts["noops"] += _noop(world, dataset_id, run_id, packed, damaged)
-        head: Generation = world.store.transaction(lambda tx, d=dataset_id: world.channel(d).head(tx))
+        head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
         counts["generations"] += head.generation
         for run_id, generation in made.items():
             counts["lineage"] += _derived(world, dataset_id, run_id, generation)
@@ -76,10 +77,10 @@ def rebuild(world: World, dataset_ids: Sequence[str], epoch: int, damaged: list[
     return counts
 
 
-def _put(tx: Any, row: LedgerRow, number: int | None) -> None:
+def _put(tx: Tx, row: LedgerRow, number: int | None) -> None:
     tx.runs.insert(row)
     if number is not None:
-        tx.index.put_proposal(number, row.run_id)
+        tx.proposals.put(number, row.run_id)
 
 
 def _promoted(world: World, dataset_id: str) -> dict[str, int]:
@@ -195,7 +196,7 @@ def _noop(world: World, dataset_id: str, run_id: str, packed: Packed, damaged: l
         timestamp=started_at(run_id).isoformat().replace("+00:00", "Z"),
         code=str(ended.get("code") or ("unchanged" if ended.get("reason") == "unchanged" else "")),  # older logs have no code
     )
-    world.store.transaction(lambda tx: tx.runs.put_noop(row))
+    world.store.transaction(lambda tx: tx.looks.put_noop(row))
     return 1
 
 
@@ -223,11 +224,11 @@ def _derived(world: World, dataset_id: str, run_id: str, generation: int) -> int
     payload = canonical.dumps({"version_id": row.version_id, "assets": assets}).decode()
     sent = world.root.exists(f"releases/{dataset_id}/{generation:08}.json")
 
-    def put(tx: Any) -> None:
+    def put(tx: Tx) -> None:
         tx.index.put_lineage(run_id, dataset_id, generation, msgspec.json.encode(record).decode(), edges(record))
-        tx.index.put_outbox(run_id, dataset_id, generation, payload)
+        tx.outbox.put(run_id, dataset_id, generation, payload)
         if sent:
-            tx.index.mark_outbox(run_id, generation, "delivered")
+            tx.outbox.mark(run_id, generation, "delivered")
 
     world.store.transaction(put)
     return 1
@@ -236,10 +237,10 @@ def _derived(world: World, dataset_id: str, run_id: str, generation: int) -> int
 def _head_keys(world: World, dataset_id: str, head: Generation) -> None:
     """What the official version was made from, so that an unchanged upstream is a NOOP again."""
     rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 100_000))
-    noops: list[NoopRow] = world.store.read(lambda tx: tx.runs.noops(dataset_id, 1))
+    noops: list[NoopRow] = world.store.read(lambda tx: tx.looks.noops(dataset_id, 1))
     for row in reversed([r for r in rows if r.state == "COMMITTED" and r.version_id == head.version_id and not is_assembly(r)]):
         key = head_key_of(row, max([row.timestamp, *(n.timestamp for n in noops)]))
-        world.store.transaction(lambda tx, key=key: tx.index.put_head_key(key))
+        world.store.transaction(lambda tx: tx.index.put_head_key(key))
 
 
 # ---- what no evidence tells --------------------------------------------------------------------------------------------
@@ -253,7 +254,7 @@ class Turn(msgspec.Struct, frozen=True):
     reason: str
 
 
-def recall_switches(store: Any, ledger: Path, damaged: list[str]) -> int:
+def recall_switches(store: Store, ledger: Path, damaged: list[str]) -> int:
     """Turn off what the record of switches says last to be off: a lost store turns nothing on. How many are."""
     file, last = ledger / "switches.jsonl", dict[str, Turn]()
     for line in file.read_bytes().splitlines() if file.is_file() else ():
@@ -264,7 +265,7 @@ def recall_switches(store: Any, ledger: Path, damaged: list[str]) -> int:
             damaged.append(f"{ledger.name}/{file.name}")
     off = [turn for turn in last.values() if turn.state == "off"]
 
-    def put(tx: Any) -> None:
+    def put(tx: Tx) -> None:
         for turn in off:
             tx.jobs._do("switch_off", name=turn.name, reason=turn.reason, by_whom=turn.by, at=turn.at)
 
@@ -272,7 +273,7 @@ def recall_switches(store: Any, ledger: Path, damaged: list[str]) -> int:
     return len(off)
 
 
-def follow_ledger(tx: Any) -> None:
+def follow_ledger(tx: Tx) -> None:
     """Parts that were staged are closed now: their backfills make them again when they are resumed."""
     for row in tx.backfill.listing(-1):
         tx.backfill.follow_ledger(row)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -26,7 +25,7 @@ from kfm.raw import render_raw
 from kfm.receipts import pretty
 from kfm.ref import resolve
 from kfm.runfiles import read_run_file
-from kfm.store.base import Token
+from kfm.store.base import Token, Tx
 from kfm.world import World
 from kfm.zones.base import Zone
 
@@ -110,7 +109,7 @@ def hold(world: World, text: str, reason: str, by: str) -> Hold:
     ref = resolve(world, text)
     made = Hold(dataset_id=ref.dataset_id, version_id=ref.version_id, reason=reason, by=by, at=rfc3339(world.clock.now()))
 
-    def put(tx: Any) -> None:
+    def put(tx: Tx) -> None:
         tx.schedule.alone(ref.dataset_id)  # a sweep looks for holds and begins to remove in one such transaction
         if not world.data.exists(f"processed/{ref.dataset_id}/{ref.version_id}/checksums.sha256"):
             raise UsageError(
@@ -177,7 +176,7 @@ class _Marks:
         """Backfills whose parts wait for nothing any more."""
         assembling = {row.backfill for row in self.rows if row.ended_at is None}
         waiting = {row.backfill for row in self.rows if row.state == "STAGED"} - assembling
-        found = {name: self.world.store.read(lambda tx, name=name: tx.backfill.get(name)) for name in waiting}
+        found = {name: self.world.store.read(lambda tx: tx.backfill.get(name)) for name in waiting}
         return {name for name, row in found.items() if row is not None and row.state == "cancelled"}
 
     def _is_open(self, row: LedgerRow) -> bool:
@@ -231,7 +230,7 @@ class _Marks:
         """What a journal says, uncovered; None when it is not here. Raises where it is sealed and the key is missing or damaged."""
         raw = read_run_file(self.world.data, self.id, row.run_id, "wal.jsonl", {})
         if raw is None and not row.archived:
-            records = self.world.store.read(lambda tx: tx.runs.raw_journal(row.wal_id))
+            records = self.world.store.read(lambda tx: tx.journals.raw(row.wal_id))
             raw = msgspec.json.encode(records)
         if raw is None or b"sealed" not in raw:
             return raw
@@ -320,7 +319,7 @@ class _Marks:
             for name in sorted(gone & folders.keys()):
                 yield Doomed(kind=kind, name=name, why="nothing came of it, older than retention", paths=tuple(folders[name]))
         known = {row.run_id for row in self.rows}
-        known |= {row.run_id for row in self.world.store.read(lambda tx: tx.runs.unpacked_noops(self.id, "9"))}  # packed, not removed
+        known |= {row.run_id for row in self.world.store.read(lambda tx: tx.looks.unpacked_noops(self.id, "9"))}  # packed, not removed
         for name in sorted(runs.keys() - known - stay):
             written = dt.datetime.fromtimestamp(max(_age(self.world, path) for path in runs[name]), dt.UTC)
             if self._is_old(written) and not any(path.endswith("/run_record.json") for path in runs[name]):
@@ -366,7 +365,7 @@ def sweep(world: World, dataset_id: str, run_id: str, grace: str = GRACE) -> Swe
         if items:
             plans.append(_planned(world, dataset_id, run_id, items))
         for item in items:
-            if world.store.transaction(lambda tx, item=item: _begin(tx, world, dataset_id, tokens, item)):
+            if world.store.transaction(lambda tx: _begin(tx, world, dataset_id, tokens, item)):
                 for path in item.paths:
                     world.data.remove(path)
         _tidy(world, dataset_id, {p for plan in plans for p in plan.files})
@@ -385,9 +384,10 @@ def alone(world: World, dataset_id: str, wait_s: float = 0.0) -> Iterator[list[T
     partitions = {"", *(entry.partitions if entry is not None else ()), *(row.partition for row in opened)}
     names = [dataset_id, *(f"{dataset_id}/{partition or '-'}" for partition in sorted(partitions))]
 
-    def take(tx: Any) -> list[Token]:
-        tokens = [tx.leases.take(name, world.holder, world.lease_seconds) for name in names]
-        if None in tokens:
+    def take(tx: Tx) -> list[Token]:
+        taken = [tx.leases.take(name, world.holder, world.lease_seconds) for name in names]
+        tokens = [token for token in taken if token is not None]
+        if len(tokens) < len(names):
             raise Fenced(
                 f"A run is at work on {dataset_id}.", expected="nobody to be", remedy="Try again when it has ended; `kfm status` shows it."
             )
@@ -410,7 +410,7 @@ def alone(world: World, dataset_id: str, wait_s: float = 0.0) -> Iterator[list[T
         world.store.transaction(lambda tx: tx.leases.release(*tokens))
 
 
-def _begin(tx: Any, world: World, dataset_id: str, tokens: list[Token], item: Doomed) -> bool:
+def _begin(tx: Tx, world: World, dataset_id: str, tokens: list[Token], item: Doomed) -> bool:
     """Remove the first file; False when the version was rolled back to, or put on hold, while we looked: it stays.
 
     A rollback and a hold look for that file in a transaction like this one, so one of the two sees the other.

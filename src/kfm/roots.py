@@ -7,19 +7,20 @@ import msgspec
 from kfm.attest import KeyFolder
 from kfm.errors import IntegrityError
 from kfm.model.channel import RootAt
+from kfm.store.base import Tx
 
 __all__ = ["adopt_root", "check_root", "keep_root", "known_root", "record_root", "rolled_back", "root_problem", "unlike"]
 
 _KEY = "root"
 
 
-def known_root(tx: Any) -> RootAt | None:
+def known_root(tx: Tx) -> RootAt | None:
     """The newest root the store has seen; None: none was recorded yet."""
     told: str | None = tx.index.meta(_KEY)
     return None if told is None else msgspec.json.decode(told, type=RootAt)
 
 
-def root_problem(tx: Any, keys: KeyFolder) -> str | None:
+def root_problem(tx: Tx, keys: KeyFolder) -> str | None:
     """Why the root that is here cannot be the one this workspace goes by; None: it is that one, or a later version of it."""
     return unlike(known_root(tx), keys)
 
@@ -37,7 +38,7 @@ def unlike(known: RootAt | None, keys: KeyFolder) -> str | None:
     return None if trust.digests[known.version] == known.digest else f"its version {known.version} is not the one the store knows"
 
 
-def check_root(tx: Any, keys: KeyFolder) -> None:
+def check_root(tx: Tx, keys: KeyFolder) -> None:
     """Refuse a root that is older than the one the store has seen, or another; remember a newer one."""
     why = root_problem(tx, keys)
     if why is not None:
@@ -47,7 +48,7 @@ def check_root(tx: Any, keys: KeyFolder) -> None:
         keep_root(tx, trust.at)
 
 
-def keep_root(tx: Any, at: RootAt | None) -> None:
+def keep_root(tx: Tx, at: RootAt | None) -> None:
     """Let the store know `at` as the newest root."""
     tx.index.put_meta(_KEY, msgspec.json.encode(at).decode())
 
@@ -70,7 +71,7 @@ def adopt_root(world: Any) -> RootAt:
     at: RootAt | None = world.keys.require_trust().at
     assert at is not None
 
-    def adopt(tx: Any) -> None:
+    def adopt(tx: Tx) -> None:
         known = known_root(tx)
         if known is not None and known.fingerprint == at.fingerprint:
             check_root(tx, world.keys)

@@ -58,7 +58,7 @@ def run_ids(zone: Zone, dataset_id: str, packed: Packed | None = None) -> list[s
 def pack_noops(world: World, dataset_id: str) -> int:
     """Pack the NOOP runs of days that are over. A crash half-way leaves a run in both places, never in none."""
     today = world.clock.now().date()
-    rows = world.store.read(lambda tx: tx.runs.unpacked_noops(dataset_id, today.isoformat()))
+    rows = world.store.read(lambda tx: tx.looks.unpacked_noops(dataset_id, today.isoformat()))
     days: dict[str, list[str]] = {}
     for row in rows:
         days.setdefault(row.timestamp[:10], []).append(row.run_id)
@@ -67,7 +67,7 @@ def pack_noops(world: World, dataset_id: str) -> int:
         content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines if line["files"])
         if content:
             world.data.create(f"work/{dataset_id}/noops/{day}.{ids.digest(content)[7:23]}.jsonl", content)
-        world.store.transaction(lambda tx, runs=runs: tx.runs.mark_packed(runs))
+        world.store.transaction(lambda tx: tx.looks.mark_packed(runs))
         for run_id, line in zip(runs, lines):
             for name in line["files"]:
                 world.data.remove(f"work/{dataset_id}/runs/{run_id}/{name}")

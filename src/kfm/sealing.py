@@ -11,6 +11,7 @@ from kfm.model.ledger import HeadKey, LedgerRow, WalRecord
 from kfm.model.schedule import without_emitter
 from kfm.promote import ask_again
 from kfm.receipts import finish, manifest_without_values, pretty, report_without_values
+from kfm.store.base import Tx
 from kfm.wal import covered, record_hash
 from kfm.world import World
 
@@ -46,7 +47,7 @@ def seal_dataset(world: World, dataset_id: str) -> int:
     return changed
 
 
-def _closed(tx: Any, world: World, dataset_id: str) -> list[LedgerRow]:
+def _closed(tx: Tx, world: World, dataset_id: str) -> list[LedgerRow]:
     """Proposals of an earlier kfm that wait: SUPERSEDED, and asked for again."""
     now, done = rfc3339(world.clock.now()), []
     for row in tx.runs.open_runs(dataset_id):
@@ -131,7 +132,7 @@ def _covered_records(world: World, dataset_id: str, records: list[WalRecord]) ->
     return found
 
 
-def _cover_rows(tx: Any, world: World, dataset_id: str, rows: list[LedgerRow]) -> None:
+def _cover_rows(tx: Tx, world: World, dataset_id: str, rows: list[LedgerRow]) -> None:
     """The rows of the store: runs, journals in flight, what the last look saw, plans; the index of the channel is read anew from its files."""
     hashes: dict[str, str] = {}
     for row in rows:
@@ -150,15 +151,15 @@ def _cover_rows(tx: Any, world: World, dataset_id: str, rows: list[LedgerRow]) -
             else world.stand_in(dataset_id, row.content_id),
         }
         tx.runs.move(row.run_id, row.state, **told)
-        records = tx.runs.journal(row.wal_id)
+        records = tx.journals.get(row.wal_id)
         if records:
-            tx.runs.drop_journal(row.wal_id)
-            tx.runs.append(_covered_records(world, dataset_id, records))
+            tx.journals.drop(row.wal_id)
+            tx.journals.append(_covered_records(world, dataset_id, records))
         hashes[row.input_hash] = told["input_hash"]
     for key in tx.index.head_keys(dataset_id):
         if key.input_hash in hashes:
             tx.index.put_head_key(_covered_key(world, key, hashes[key.input_hash]))
-    tx.runs.forget_plans(dataset_id)
+    tx.looks.forget_plans(dataset_id)
     tx.index.forget_generations(dataset_id)
     world.channel(dataset_id).head(tx)
 

@@ -26,6 +26,7 @@ from kfm.raw import render_raw
 from kfm.receipts import JOB_TYPE, receipt_path
 from kfm.release import Stored, base_table, open_table, staged_tables, store_table
 from kfm.runfiles import read_run_file
+from kfm.store.base import Tx
 from kfm.update import Steps, Update, guarded, part_folder
 from kfm.wal import Wal, fold, payload_of
 from kfm.world import Target, World, specify
@@ -62,7 +63,7 @@ class _Assembly(Update):
     def take(self) -> bool:
         world, name = self.world, self.target.dataset_id
 
-        def lease(tx: Any) -> Token | None:
+        def lease(tx: Tx) -> Token | None:
             check_switch(tx, name, JOB_TYPE)
             found: Token | None = tx.leases.take(name, world.holder, world.lease_seconds)
             return found
@@ -73,10 +74,10 @@ class _Assembly(Update):
             self.tokens = [token]
         return token is not None
 
-    def ack(self, tx: Any) -> None:
+    def ack(self, tx: Tx) -> None:
         """It has no job: that parts are STAGED is what asks for it."""
 
-    def requeue(self, tx: Any, failed: str = "", until_ms: int = 0) -> None:
+    def requeue(self, tx: Tx, failed: str = "", until_ms: int = 0) -> None:
         """The same."""
 
     def fail(self, error: Any) -> Any:
@@ -157,7 +158,7 @@ class _Assembly(Update):
         """Close damaged parts, and what may be assembling them; their bytes make room for those of another try."""
         world, name = self.world, self.target.dataset_id
 
-        def close(tx: Any) -> None:
+        def close(tx: Tx) -> None:
             tx.leases.check(self.token)
             staged = tx.runs.staged_ids(name, self.backfill)
             rows = {row.run_id: row for row, _ in bad if row.run_id in staged}
@@ -177,7 +178,7 @@ class _Assembly(Update):
         return decision
 
     def _claim(
-        self, tx: Any, rows: Sequence[LedgerRow], captured: Captured, plan: Plan, digest: str, toolchain: str, run_id: str
+        self, tx: Tx, rows: Sequence[LedgerRow], captured: Captured, plan: Plan, digest: str, toolchain: str, run_id: str
     ) -> Decision:
         """Settle? leave out what is kept out; NOOP? resume? else close what is open and pin base and parts. One transaction."""
         world, target = self.world, self.target
@@ -201,7 +202,7 @@ class _Assembly(Update):
             return Decision(kind="noop", reason=f"already denied: {before.reason}", names=f"run {before.run_id}", exit_code=3)
         for row in same:
             if row.state == "CLAIMED" and (row.part, row.base_version, row.toolchain_digest) == (digest, head.version_id, toolchain):
-                wal = Wal(world.store, world.clock, row, tx.runs.journal(row.wal_id), (self.token,), world.veil(target.dataset_id))
+                wal = Wal(world.store, world.clock, row, tx.journals.get(row.wal_id), (self.token,), world.veil(target.dataset_id))
                 return Decision(kind="resume", row=row, wal=wal, head=head, forced=forced)
         check_clock(tx, world, head)
         close_runs(tx, world, mine, "other parts or another base came first")
@@ -209,11 +210,11 @@ class _Assembly(Update):
         totals = {"rows_read": sum(r.rows_read for r in rows), "rows_written": sum(r.rows_written for r in rows)}
         row = msgspec.structs.replace(row, backfill=self.backfill, part=digest, pinned=head.generation, **totals)
         tx.runs.insert(row)
-        tx.runs.put_look(target.dataset_id, target.partition, run_id, "changed")
+        tx.looks.put(target.dataset_id, target.partition, run_id, "changed")
         wal = self._pinned(tx, row, plan, head, len(rows))
         return Decision(kind="new", row=row, wal=wal, head=head, forced=forced)
 
-    def _leave_out(self, tx: Any, rows: Sequence[LedgerRow], head: Generation, mine: Sequence[LedgerRow]) -> bool:
+    def _leave_out(self, tx: Tx, rows: Sequence[LedgerRow], head: Generation, mine: Sequence[LedgerRow]) -> bool:
         """Close the parts whose content was rolled back or withdrawn meanwhile, or is older than what is official; and their assembly.
 
         A forced part undoes a rollback, never a withdrawal.
@@ -230,17 +231,17 @@ class _Assembly(Update):
         close_runs(tx, self.world, list(mine) if gone or old else [], "one of its parts was closed")
         return bool(gone or old)
 
-    def _nothing(self, tx: Any, waiting: LedgerRow | None) -> Decision:
+    def _nothing(self, tx: Tx, waiting: LedgerRow | None) -> Decision:
         tx.leases.release(self.token)
         if waiting is None:
             return Decision(kind="noop", reason="nothing is staged")
-        names = f"proposal {tx.index.proposal_number(waiting.run_id)}"
+        names = f"proposal {tx.proposals.number(waiting.run_id)}"
         if not approved(self.world, waiting):
             return Decision(kind="noop", reason="already proposed, waits for a person", names=names, exit_code=7)
         tx.runs.move(waiting.run_id, "PROPOSED", promo=1)
         return Decision(kind="noop", reason="already proposed", names=names)
 
-    def _pinned(self, tx: Any, row: LedgerRow, plan: Plan, head: Generation, count: int) -> Wal:
+    def _pinned(self, tx: Tx, row: LedgerRow, plan: Plan, head: Generation, count: int) -> Wal:
         """The PLAN: base generation and parts, once and for all attempts of this run."""
         wal = Wal(self.world.store, self.world.clock, row, tokens=(self.token,), veil=self.world.veil(row.dataset_id))
         page = wal.page()
@@ -251,7 +252,7 @@ class _Assembly(Update):
         )
         pin = {"base_generation": head.generation, "base_version": head.version_id, "part": row.part}
         pin["parts"] = pins_path(row.dataset_id, str(row.part))
-        page.make("PLAN", "pin", "DONE", {**pin, "count": count, "proposal": tx.index.new_proposal(row.run_id)})
+        page.make("PLAN", "pin", "DONE", {**pin, "count": count, "proposal": tx.proposals.new(row.run_id)})
         page.make("EXECUTE", "transform", "IN_PROGRESS", {})
         wal.begin(tx, page)
         return wal
@@ -386,7 +387,7 @@ def _damaged(path: str, digest: str) -> IntegrityError:
 
 def _payload_of(world: World, row: LedgerRow) -> dict[str, Any]:
     """What the journal of a part says of its transform, from the store or from the archive."""
-    records: list[Any] = world.store.read(lambda tx: tx.runs.journal(row.wal_id)) if not row.archived else []
+    records: list[Any] = world.store.read(lambda tx: tx.journals.get(row.wal_id)) if not row.archived else []
     if not records:
         from kfm.model.ledger import WalRecord
 

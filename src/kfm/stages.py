@@ -307,7 +307,8 @@ def _targets(call: _Call) -> list[Target]:
 
 
 def _real(world: World, call: _Call) -> Iterator[Done]:
-    known = world.store.read(lambda tx: tx.runs.get(call.run_id)) if call.run_id else None
+    wanted = call.run_id
+    known = world.store.read(lambda tx: tx.runs.get(wanted)) if wanted else None
     if call.stage == "ingest" and known is None:
         _check_unused(world, call)
         targets = _targets(call)
@@ -332,7 +333,7 @@ def _real(world: World, call: _Call) -> Iterator[Done]:
 
 def _check_unused(world: World, call: _Call) -> None:
     """A run that was a NOOP has its id too, though no row in the ledger."""
-    if call.run_id and any(n.run_id == call.run_id for n in world.store.read(lambda tx: tx.runs.noops(None, -1))):
+    if call.run_id and any(n.run_id == call.run_id for n in world.store.read(lambda tx: tx.looks.noops(None, -1))):
         raise UsageError(f"Run {call.run_id} has ended: nothing was new then.", expected="an id that no run has", remedy="Leave --run_id out, or choose another.")  # fmt: skip
 
 
@@ -358,7 +359,7 @@ def _newest(world: World, call: _Call) -> list[LedgerRow]:
 
 
 def _plan(world: World, row: LedgerRow) -> dict[str, Any]:
-    records = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
+    records = world.store.read(lambda tx: tx.journals.get(row.wal_id))
     found: dict[str, Any] = payload_of(next((r for r in records if r.step_id == "plan"), None), world.veil(row.dataset_id))
     return found
 
@@ -484,7 +485,7 @@ def _files(world: World, call: _Call, outcome: Outcome) -> tuple[str, ...]:
     row: LedgerRow | None = world.store.read(lambda tx: tx.runs.get(outcome.run_id))
     wanted: list[str] = []
     if call.stage == "ingest" and row is not None:
-        step = fold(world.store.read(lambda tx: tx.runs.journal(row.wal_id))).get("capture")
+        step = fold(world.store.read(lambda tx: tx.journals.get(row.wal_id))).get("capture")
         capture = f"raw/{name}/captures/{payload_of(step, world.veil(name))['capture_id']}" if step is not None else ""
         wanted = [f"raw/{name}/manifest.yml", f"raw/{name}/checksums.sha256", *(world.data.names(capture) if capture else ())]
     elif call.stage == "transform" and row is not None and row.part:

@@ -10,6 +10,7 @@ from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
 from kfm.model.window import seconds
 from kfm.receipts import JOB_TYPE
 from kfm.records import origin_of
+from kfm.store.base import Tx
 from kfm.world import World
 
 __all__ = ["Shown", "dataset_status", "shown"]
@@ -80,7 +81,7 @@ def shown(world: World, head: Generation, fresh: bool = True) -> Shown:
 
 def _look_again(world: World, dataset_id: str) -> str:
     """The command that has upstream looked at, from where the dataset is: what is switched off does not run."""
-    off = [s["name"] for s in world.store.read(lambda tx: tx.jobs.switches()) if s["name"] in (dataset_id, JOB_TYPE)]
+    off = [s["name"] for s in world.store.read(lambda tx: tx.switches.listing()) if s["name"] in (dataset_id, JOB_TYPE)]
     return f"kfm switch on {off[0]}" if off else f"kfm run {dataset_id}"
 
 
@@ -95,7 +96,7 @@ def _news(world: World, head: Generation, rows: Sequence[LedgerRow], partitions:
         if row.partition in known and row.state not in ("SUPERSEDED", "STAGED", "CLAIMED", "PROPOSED"):
             ended.setdefault(row.partition, []).append(row)
     for partition, mine in ended.items():  # what is assembled from many parts belongs to none of them
-        look = world.store.read(lambda tx, p=partition: tx.runs.look(head.dataset_id, p))
+        look = world.store.read(lambda tx: tx.looks.newest(head.dataset_id, partition))
         found += [s for s in (_denied(head, mine, look), _failed(mine, look)) if s is not None]
     return sorted(found, key=lambda s: order[s.state])
 
@@ -108,7 +109,7 @@ def _open(world: World, head: Generation, row: LedgerRow) -> Shown | None:
     """A run that has not ended."""
     if row.state == "CLAIMED":
         return Shown("waiting", _named(row, "interrupted"), "kfm resume", row)
-    number = world.store.read(lambda tx: tx.index.proposal_number(row.run_id))
+    number = world.store.read(lambda tx: tx.proposals.number(row.run_id))
     if row.promo or row.intent is not None:  # approved, or asks nobody: it was left on its way
         return Shown("proposed", _named(row, row.reason or "approved, and not yet official"), "kfm resume", row)
     if row.pinned != head.generation:  # nobody can make it official any more
@@ -136,7 +137,7 @@ def _failed(rows: Sequence[LedgerRow], look: tuple[str, str] | None) -> Shown | 
     return Shown("failed", _named(last, last.reason), f"kfm explain run {last.dataset_id}", last)
 
 
-def _waiting_parts(tx: Any, dataset_id: str) -> int:
+def _waiting_parts(tx: Tx, dataset_id: str) -> int:
     """The parts that will be assembled; those of a cancelled backfill are not."""
     counts: dict[str, int] = tx.runs.staged_counts(dataset_id)
     return sum(parts for name, parts in counts.items() if getattr(tx.backfill.get(name), "state", "") != "cancelled")

@@ -30,6 +30,7 @@ from kfm.raw import capture_files, parse_checksums, render_raw
 from kfm.receipts import JOB_TYPE, finish
 from kfm.records import read_facts
 from kfm.runlog import RunLog
+from kfm.store.base import Tx
 from kfm.wal import Page, Wal
 from kfm.world import Outcome, Target, World
 from kfm.zones.base import hash_file, room
@@ -65,7 +66,7 @@ def make_plan(target: Target, inputs: tuple[SourceRef, ...]) -> Plan:
 
 
 # ---- take ----------------------------------------------------------------------------------------------------------
-def _take(tx: Any, world: World, target: Target) -> tuple[Token, int] | None:
+def _take(tx: Tx, world: World, target: Target) -> tuple[Token, int] | None:
     """Take the job and the lease of its partition in one transaction; what is switched off does not begin."""
     check_switch(tx, target.dataset_id, JOB_TYPE)
     check_erased(world, target.dataset_id)
@@ -142,10 +143,10 @@ class Update:
         self.run_id = ""
 
     # ---- its job -------------------------------------------------------------------------------------------------
-    def ack(self, tx: Any) -> None:
+    def ack(self, tx: Tx) -> None:
         tx.jobs.ack(self.target.dataset_id, self.target.partition, self.target.win)
 
-    def requeue(self, tx: Any, failed: str = "", until_ms: int = 0) -> None:
+    def requeue(self, tx: Tx, failed: str = "", until_ms: int = 0) -> None:
         """Again: at once when what it stood on moved, after a pause when it `failed`, at `until_ms` when upstream named that time."""
         target = self.target
         if failed:
@@ -194,7 +195,7 @@ class Update:
         if told != error.happened:
             error.remedy = f"`kfm explain run {target.dataset_id}` opens the report for you."
 
-        def close(tx: Any, page: Page | None = None) -> LedgerRow:
+        def close(tx: Tx, page: Page | None = None) -> LedgerRow:
             tx.leases.check(self.token)
             changes = {"state": "FAILED", "reason": told, "ended_at": now, "error_count": 1, "latency_ms": self.elapsed_ms()}
             changes["rows_read"] = detail.get("read", 0)
@@ -206,7 +207,7 @@ class Update:
                 page.make("EXECUTE", step, "FAILED", {"error": told, "code": code})
                 row = tx.runs.move(wal.run.run_id, "CLAIMED", **changes)
             if target.again is None:  # a kept capture tells nothing new about upstream
-                tx.runs.put_look(target.dataset_id, target.partition, row.run_id, "failed")
+                tx.looks.put(target.dataset_id, target.partition, row.run_id, "failed")
             self.requeue(tx, told, until_ms)
             tx.leases.release(*self.tokens)
             found: LedgerRow = row
@@ -236,7 +237,7 @@ class Update:
         if wal is None or begun > _MOST_KILLED:
             return self.fail(error)
 
-        def leave(tx: Any) -> None:
+        def leave(tx: Tx) -> None:
             tx.leases.check(self.token)
             self.requeue(tx, error.happened)
             tx.leases.release(*self.tokens)
@@ -315,7 +316,7 @@ class Update:
         changes = {"state": "STAGED", "ended_at": rfc3339(self.world.clock.now()), "latency_ms": self.elapsed_ms()}
         changes |= _part_fields(wal.payload("transform"), wal.run)
 
-        def stage(tx: Any, page: Page) -> LedgerRow:
+        def stage(tx: Tx, page: Page) -> LedgerRow:
             row: LedgerRow = tx.runs.move(wal.run.run_id, "CLAIMED", **changes)
             self.ack(tx)
             tx.leases.release(*self.tokens)
@@ -591,7 +592,7 @@ def look_and_plan(world: World, target: Target) -> tuple[Plan, bool]:
         captured = look(world, target, world.log(target.dataset_id), scratch, conditional=False)
         plan = make_plan(target, source_refs(target, captured))
 
-        def would(tx: Any) -> bool:
+        def would(tx: Tx) -> bool:
             return is_noop(tx, world, target, captured, world.channel(target.dataset_id).head(tx), []) is None
 
         return plan, world.store.transaction(would)

@@ -137,7 +137,7 @@ def verify_receipts(world: World, found: Verified) -> None:
     """The receipts that no channel names: those of failed runs and of other jobs."""
     from kfm.named import sealed_files
 
-    for path, digest in world.store.read(lambda tx: tx.jobs.receipts()):
+    for path, digest in world.store.read(lambda tx: tx.effects.receipts()):
         try:
             raw = world.root.read(path)
         except OSError:

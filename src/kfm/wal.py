@@ -10,7 +10,7 @@ from kfm import canonical
 from kfm.clock import Clock, rfc3339
 from kfm.commitments import OPEN, Veil
 from kfm.errors import IntegrityError
-from kfm.store.base import LedgerRow, Store, Token, WalRecord
+from kfm.store.base import LedgerRow, Store, Token, Tx, WalRecord
 
 __all__ = ["Page", "Wal", "check_chain", "covered", "fold", "payload_of", "record_hash"]
 
@@ -139,9 +139,9 @@ class Wal:
         page.make(phase, step_id, "DONE", payload)
         self._riding += page.records
 
-    def begin(self, tx: Any, page: Page) -> None:
+    def begin(self, tx: Tx, page: Page) -> None:
         """Write the first records of a run in the transaction that makes it: a journal nobody sees unless the store says yes."""
-        tx.runs.append(page.records)
+        tx.journals.append(page.records)
         self._stored = page.records
 
     def commit(self, work: Callable[[Any, Page], T]) -> T:
@@ -150,16 +150,16 @@ class Wal:
             raise AssertionError("a journal is written under a lease")
         unsure = self._unsure
 
-        def transact(tx: Any) -> tuple[T, list[WalRecord]]:
+        def transact(tx: Tx) -> tuple[T, list[WalRecord]]:
             held = tx.leases.check(*self.tokens)
-            stored: list[WalRecord] = tx.runs.journal(self.run.wal_id) if unsure else self._stored
+            stored: list[WalRecord] = tx.journals.get(self.run.wal_id) if unsure else self._stored
             page, known = self.page(stored), {r.hash for r in stored} if unsure else ()
             page.held = held
             for record in self._riding:
                 if record.hash not in known:
                     page.add(record)
             result = work(tx, page)
-            tx.runs.append(page.records)
+            tx.journals.append(page.records)
             return result, [*stored, *page.records]
 
         self._unsure = True

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -348,6 +348,7 @@ def _dry(world: World, dataset_id: str) -> Iterator[World]:
     """Zones overlaid on a temporary folder, a recording publisher; the store is a throw-away copy already."""
     run_id = ids.new_run_id()
     with aside("dry") as temp:
+        assert isinstance(world.store, SqliteStore)
         world.store.forget_work()
         (temp / "data").mkdir()
         (temp / "root").mkdir()
@@ -392,15 +393,14 @@ def _reindex(workspace: Workspace, damaged: list[str]) -> dict[str, Any]:
     building = target.with_name(f"{target.name}.new-{os.getpid()}")
     data, root = LocalZone(workspace.data), LocalZone(workspace.path)
     try:
-        world = _bare_world(workspace, data, root, clock)
+        building.parent.mkdir(parents=True, exist_ok=True)
+        store = SqliteStore(building, clock)
+        world = _bare_world(workspace, data, root, clock, store)
         names = datasets_with_evidence(world)
         seen = _old_root(target)
         _same_root(world, seen)
         epoch = 1 + max(known_epoch(world, names), _old_epoch(target))
         void_all(world, names, epoch)
-        building.parent.mkdir(parents=True, exist_ok=True)
-        store = SqliteStore(building, clock)
-        world.store = store
         if seen is not None:
             store.transaction(lambda tx: keep_root(tx, seen))
         counts = rebuild(world, names, epoch, damaged)
@@ -431,7 +431,7 @@ def _reindex_server(workspace: Workspace, url: str, damaged: list[str]) -> dict[
         with closing(_on_server(workspace, url, clock, repair=True)) as store:
             with suppress(KfmError):  # what is damaged cannot always be kept
                 store.copy_to(workspace.ledger / "quarantine" / f"store-{ids.new_run_id()}" / "idempotency.sqlite")
-            world = _bare_world(workspace, data, root, clock)
+            world = _bare_world(workspace, data, root, clock, store)
             seen: RootAt | None = None
             with suppress(KfmError):  # nor can it always be asked
                 seen = store.read(known_root)
@@ -441,8 +441,8 @@ def _reindex_server(workspace: Workspace, url: str, damaged: list[str]) -> dict[
                 epoch = 1 + max(known_epoch(world, names), store.epoch)
                 void_all(world, names, epoch)
                 carried = inside.clear()
-                off = 0 if carried else recall_switches(inside, workspace.ledger, damaged)
-                world.store = inside
+                off = 0 if carried else recall_switches(cast(Store, inside), workspace.ledger, damaged)
+                world.store = cast(Store, inside)  # of a store, what `rebuild` needs
                 if seen is not None:
                     inside.transaction(lambda tx: keep_root(tx, seen))
                 counts = rebuild(world, names, epoch, damaged)
@@ -453,10 +453,10 @@ def _reindex_server(workspace: Workspace, url: str, damaged: list[str]) -> dict[
         root.close()
 
 
-def _bare_world(workspace: Workspace, data: LocalZone, root: LocalZone, clock: Clock) -> World:
+def _bare_world(workspace: Workspace, data: LocalZone, root: LocalZone, clock: Clock, store: Store) -> World:
     steps = _Steps(workspace)
     return World(
-        clock=clock, store=None, data=data, root=root, keys=KeyFolder(workspace.path / "keys"), fetcher=Routed(workspace, False),
+        clock=clock, store=store, data=data, root=root, keys=KeyFolder(workspace.path / "keys"), fetcher=Routed(workspace, False),
         transform=steps.transform, merge=steps.transform, publisher=LocalPublisher(data, root), gates=_Gates(), policy_digest=workspace.policy_digest,
         registry=workspace.entry, private=_private(workspace.path), facts=_facts(workspace.path), vaults=Vaults(workspace.path / "keys" / "data"),
     )  # fmt: skip

@@ -26,6 +26,7 @@ from kfm.jobs import JOB_MODULES, LIGHT_POOL
 from kfm.model import ids
 from kfm.model.job import Request
 from kfm.model.ledger import JobRow, Token
+from kfm.store.base import Store, Tx
 
 __all__ = ["Ended", "Limits", "Worker"]
 
@@ -98,7 +99,7 @@ class Worker:
     """Works the job table until it is told to stop."""
 
     def __init__(
-        self, store: Any, clock: Clock, *, name: str, slots: int, lease_seconds: float, command: Sequence[str] = (), tell: Tell = lambda *a, **k: None,
+        self, store: Store, clock: Clock, *, name: str, slots: int, lease_seconds: float, command: Sequence[str] = (), tell: Tell = lambda *a, **k: None,
         limits: Callable[[JobRow], Limits] = lambda job: Limits(), died: Callable[[JobRow, str, str], None] = lambda *a: None,
         pools: Sequence[str] = (), order: dict[str, Any] | None = None, beat: Callable[[], None] = lambda: None, grace_s: float = 3600.0,
     ) -> None:  # fmt: skip
@@ -115,7 +116,7 @@ class Worker:
         self._others = self._retries = False  # others' jobs may come back to us; a failed job waits for its next try
         self._due: float | None = None
         self.worked = 0
-        self._token: Token | None = None
+        self._held: Token | None = None  # while it has a name
         self._heart = Heartbeat(store, self._seconds)
         self._selector = selectors.DefaultSelector()
         self._bell: Any = None
@@ -174,13 +175,20 @@ class Worker:
         over = until_idle and not (self._hungry or self._retries or self._left or self._others)
         return idle and (bool(self._draining) or over)
 
+    @property
+    def _token(self) -> Token:
+        """The lease in our hands: without one nothing may be written."""
+        if self._held is None:
+            raise Fenced(f"The worker {self.name} has no lease.", expected="a lease", remedy="Start it again.")
+        return self._held
+
     def _join(self) -> None:
         """Take the lease; a name that is still in use is refused."""
         lease = f"worker/{self.name}"
-        self._token = self._store.transaction(lambda tx: tx.leases.take(lease, self.name, self._seconds))
-        if self._token is None:
+        self._held = self._store.transaction(lambda tx: tx.leases.take(lease, self.name, self._seconds))
+        if self._held is None:
             raise Fenced(f"A worker {self.name} is running.", expected="a name of its own", remedy="Pass another --name.")
-        self._heart.add(self._token)
+        self._heart.add(self._held)
 
     def _leave(self, before: list[tuple[int, Any]]) -> None:
         """Stop what runs, give back what is ours, release the lease."""
@@ -193,13 +201,13 @@ class Worker:
         if before:
             signal.set_wakeup_fd(-1)
 
-        def close(tx: Any) -> None:
+        def close(tx: Tx) -> None:
             self._write_down(tx)
-            tx.jobs.release(self._token, [*given, *tx.jobs.mine(self._token)])
+            tx.queue.release(self._token, [*given, *tx.queue.mine(self._token)])
             tx.leases.release(self._token)
 
         with contextlib.suppress(KfmError):
-            if self._token is not None:
+            if self._held is not None:
                 self._store.transaction(close)
         self._heart.stop()
         self._selector.close()
@@ -248,16 +256,15 @@ class Worker:
             return
         free = 0 if self._draining else self._slots - len(self._children)
 
-        def work(tx: Any) -> tuple[list[JobRow], int | None, bool]:
-            assert self._token is not None
+        def work(tx: Tx) -> tuple[list[JobRow], int | None, bool]:
             self._write_down(tx)
             strays = []
             if self._lost_touch:  # a claim whose answer never reached us
                 known = {c.job.job_id for c in self._children.values()} | {job.job_id for job, *_ in self._done}
-                strays = [job for job in tx.jobs.mine(self._token) if job.job_id not in known]
-            light = tx.jobs.claim(self._token, self._batch, (LIGHT_POOL,)) if not self._draining and self._may(LIGHT_POOL) else []
-            heavy = tx.jobs.claim(self._token, free, self._pools, (LIGHT_POOL,)) if free > 0 else []
-            return strays + light + heavy, *((None, False) if light or heavy else tx.jobs.next_at(self._pools))
+                strays = [job for job in tx.queue.mine(self._token) if job.job_id not in known]
+            light = tx.queue.claim(self._token, self._batch, (LIGHT_POOL,)) if not self._draining and self._may(LIGHT_POOL) else []
+            heavy = tx.queue.claim(self._token, free, self._pools, (LIGHT_POOL,)) if free > 0 else []
+            return strays + light + heavy, *((None, False) if light or heavy else tx.queue.next_at(self._pools))
 
         jobs, due, self._retries = self._store.transaction(work)
         self._done.clear()
@@ -274,24 +281,24 @@ class Worker:
         """Begin with light jobs. Having taken them need not outlive a power cut: they are asked for, and only their end counts."""
         if self._draining or not self._may(LIGHT_POOL):
             return False
-        jobs = self._store.transaction(lambda tx: tx.jobs.claim(self._token, self._batch, (LIGHT_POOL,)), durable=False)
+        jobs = self._store.transaction(lambda tx: tx.queue.claim(self._token, self._batch, (LIGHT_POOL,)), durable=False)
         self._do_light(jobs)
         return bool(jobs)
 
     def _may(self, pool: str) -> bool:
         return not self._pools or pool in self._pools
 
-    def _write_down(self, tx: Any) -> None:
+    def _write_down(self, tx: Tx) -> None:
         """The ends and keyed effects of light jobs; those that are no longer ours are left out."""
         if not self._done:
             return
         counts: dict[tuple[str, str], int] = {}
         good = [done for done in self._done if done[1] != "failed"]
-        ours = tx.jobs.finish_all(self._token, [job for job, *_ in good], "succeeded") if good else set()
-        ours |= {job.job_id for job, outcome, error, *_ in self._done if outcome == "failed" and tx.jobs.fail(self._token, job, error)}
+        ours = tx.queue.finish_all(self._token, [job for job, *_ in good], "succeeded") if good else set()
+        ours |= {job.job_id for job, outcome, error, *_ in self._done if outcome == "failed" and tx.queue.fail(self._token, job, error)}
         rows = [(key, job.job_id, digest) for job, _, _, effects, _ in good if job.job_id in ours for key, digest in effects]
         if rows:
-            tx.jobs.put_effects(rows)
+            tx.effects.put_all(rows)
         for job, outcome, *_ in self._done:
             if job.job_id not in ours:
                 continue
@@ -327,11 +334,11 @@ class Worker:
         try:
             self._start(job)
         except OSError as error:  # no process, no memory: later
-            self._store.transaction(lambda tx: tx.jobs.release(self._token, [job], LATER_MS))
+            self._store.transaction(lambda tx: tx.queue.release(self._token, [job], LATER_MS))
             self._tell(job, "", "skipped", reason=str(error))
         except Exception as error:  # of a package that offers the type
             why = f"its type cannot be loaded: {type(error).__name__}: {error}"
-            self._store.transaction(lambda tx: tx.jobs.fail(self._token, job, why))
+            self._store.transaction(lambda tx: tx.queue.fail(self._token, job, why))
 
     def _start(self, job: JobRow) -> None:
         limits, run_id, now = self._limits(job), str(ids.new_run_id()), time.monotonic()
@@ -361,7 +368,7 @@ class Worker:
         ended = _said(child, code)
         job, took = child.job, int((time.monotonic() - child.began) * 1000)
 
-        def close(tx: Any) -> None:
+        def close(tx: Tx) -> None:
             for name in ("started", ended.status, f"seconds_le_{_bucket(took / 1000)}"):
                 tx.jobs.tally(job.job_type, name)
             tx.jobs.tally(job.job_type, "duration_ms", took)
@@ -369,16 +376,16 @@ class Worker:
             if job.attempts or job.losses:
                 tx.jobs.tally(job.job_type, "retries")
             if child.stopped == "cancelled":
-                tx.jobs.finish(self._token, job, "cancelled", "cancelled")
-            elif tx.jobs.note(job, ended.status, ended.error):
+                tx.queue.finish(self._token, job, "cancelled", "cancelled")
+            elif tx.queue.note(job, ended.status, ended.error):
                 pass  # the engine has ended it, in the transaction that ended its run
             elif ended.status == "later":
-                tx.jobs.release(self._token, [job], LATER_MS)
+                tx.queue.release(self._token, [job], LATER_MS)
             elif ended.status == "failed":
-                more = {"retry": ended.retry, "denied": ended.exit_code == 3, "until_ms": ended.until_ms}
-                tx.jobs.fail(self._token, job, ended.error or ended.reason, **more)
+                why, denied = ended.error or ended.reason, ended.exit_code == 3
+                tx.queue.fail(self._token, job, why, retry=ended.retry, denied=denied, until_ms=ended.until_ms)
             else:
-                tx.jobs.finish(self._token, job, ended.status)
+                tx.queue.finish(self._token, job, ended.status)
 
         while True:
             try:
@@ -415,13 +422,17 @@ class Worker:
         if now < self._next_look:
             return
         self._next_look = now + LOOK_S
-        assert self._token is not None
         token = self._token
         lost, cancelled, left, self._others = self._store.read(
-            lambda tx: (tx.jobs.lost(), tx.jobs.cancelling(token), tx.runs.left_promotable(), tx.jobs.others(token))
+            lambda tx: (tx.queue.lost(), tx.queue.cancelling(token), tx.runs.left_promotable(), tx.queue.others(token))
         )
         if lost:
-            self._store.transaction(lambda tx: (tx.leases.renew([token], self._seconds), tx.jobs.reap()))  # our own are not lost
+
+            def reap(tx: Tx) -> None:
+                tx.leases.renew([token], self._seconds)  # our own are not lost
+                tx.queue.reap()
+
+            self._store.transaction(reap)
             self._hungry = True
         for child in self._children.values():
             if child.job.job_id in cancelled:
@@ -429,7 +440,7 @@ class Worker:
                 child.deadline = min(child.deadline, now + STOP_S)  # one that does not listen is killed then
         self._left = {name: self._left.get(name, now) for name in left}  # since when: a run on its way to promote is not left
         for name in [n for n, since in self._left.items() if now - since > LEFT_S]:
-            self._store.transaction(lambda tx, name=name: tx.jobs.submit(Request(job_type="repair", dataset_id=name)))
+            self._store.transaction(lambda tx: tx.jobs.submit(Request(job_type="repair", dataset_id=name)))
         if now >= self._next_beat:
             self._next_beat = now + 5 * LOOK_S
             self._bell.drain()  # one that lost its server tries another line
@@ -472,18 +483,18 @@ class Worker:
             child.stop("the worker was away too long", signal.SIGKILL)
         self._end_children(1.0)
         self._done.clear()
-        assert self._token is not None
-        self._heart.drop(self._token)
-        lease, token = self._token.lease, None
+        assert self._held is not None
+        self._heart.drop(self._held)
+        lease, token = self._held.lease, None
         while token is None and self._draining < 2:
             try:
-                token = self._store.transaction(lambda tx, lease=lease: tx.leases.take(lease, self.name, self._seconds))
+                token = self._store.transaction(lambda tx: tx.leases.take(lease, self.name, self._seconds))
             except StoreUnavailable:
                 time.sleep(0.5)
                 continue
             if token is None:  # somebody took our name: be another
                 lease = f"worker/{self.name}-{os.getpid()}"
-        self._token, self._hungry = token, True
+        self._held, self._hungry = token, True
         if token is not None:
             self._heart.add(token)
 

@@ -25,7 +25,7 @@ from kfm.policy.base import Evaluator
 from kfm.publisher.base import Publisher
 from kfm.publisher.trace import TracePublisher
 from kfm.runlog import RunLog
-from kfm.store.base import Token
+from kfm.store.base import Store, Token
 from kfm.zones.base import Zone
 
 __all__ = ["Again", "Outcome", "Target", "World", "family_of", "specify", "table_rows"]
@@ -187,7 +187,7 @@ class World:
     """The seams of one process, and the few facts about it that receipts record."""
 
     clock: Clock
-    store: Any
+    store: Store
     data: Zone
     root: Zone
     keys: KeyFolder

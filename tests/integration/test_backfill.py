@@ -534,7 +534,7 @@ def test_a_scheduled_run_does_not_take_a_part_from_its_backfill(here: Path, kfm:
         )
         world.store.transaction(lambda tx: tx.jobs.submit(request))
         token = world.store.transaction(lambda tx: tx.leases.take("worker/w", "w", 60))
-        assert world.store.transaction(lambda tx: tx.jobs.claim(token, 9)) == []
+        assert world.store.transaction(lambda tx: tx.queue.claim(token, 9)) == []
     assert kfm("backfill", "resume", row.backfill_id, "--inline").code == 0
 
 

@@ -210,7 +210,7 @@ def test_an_interrupted_canary_is_resumed_as_a_canary_or_not_at_all(here: Path, 
     workspace = open_workspace(here)
     with open_world(workspace) as world:
         row = run_of(world, tried)
-        journal = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
+        journal = world.store.read(lambda tx: tx.journals.get(row.wal_id))
     plan = next(json.loads(r.payload) for r in journal if r.step_id == "plan")
     assert resumed_target(workspace, row, plan).canary
     change_entry(here, ID, {"canary": None})

@@ -283,7 +283,7 @@ def test_one_run_that_cannot_be_resumed_does_not_stop_the_others(kfm: Kfm, ws: P
     workspace = open_workspace(ws)
     for name in (QUAKES, GAUGES):
         with open_world(workspace) as world:
-            world.store.transaction(lambda tx, name=name: tx.jobs.put(name, "", ""))
+            world.store.transaction(lambda tx: tx.jobs.put(name, "", ""))
             steps = update(world, targets_of(workspace, name)[0])
             while next(steps) != "part DONE":
                 pass

@@ -212,7 +212,7 @@ def test_a_rebuilt_store_knows_noops_by_their_code_and_partition(kfm: Kfm, ws: P
 
     def noops() -> dict[str, Any]:
         with open_world(open_workspace(ws)) as world:
-            return {n.run_id: n for n in world.store.read(lambda tx: tx.runs.noops(QUAKES, 10))}
+            return {n.run_id: n for n in world.store.read(lambda tx: tx.looks.noops(QUAKES, 10))}
 
     before = noops()
     assert (before[kept["run_id"]].code, before[same["run_id"]].code) == ("kept_out", "unchanged")

@@ -34,7 +34,7 @@ def world(ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch) -> 
 def test_no_effect_without_a_record_that_states_the_intention(world: World, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Zone writes and journal appends in one log: whatever is written was announced, durably, before."""
     story: list[tuple[str, str]] = []
-    real_create, real_append = type(world.data)._create_all, type(world.store._tx.runs).append
+    real_create, real_append = type(world.data)._create_all, type(world.store._tx.journals).append
 
     def create_all(self: Any, files: Any) -> Any:
         story.extend(("write", path) for path in files)
@@ -45,7 +45,7 @@ def test_no_effect_without_a_record_that_states_the_intention(world: World, ws: 
         real_append(self, records)
 
     monkeypatch.setattr(type(world.data), "_create_all", create_all)
-    monkeypatch.setattr(type(world.store._tx.runs), "append", append)
+    monkeypatch.setattr(type(world.store._tx.journals), "append", append)
     assert run_target(world, targets_of(open_workspace(ws), QUAKES)[0]).state == "COMMITTED"
     needed = {"raw/": "capture", "work/ks_earthquakes/parts": "transform", "processed/": "version", "work/ks_earthquakes/runs": "lineage"}
     writes = [path for kind, path in story if kind == "write"]
@@ -78,7 +78,7 @@ def _journal(ws: Path) -> list[dict[str, Any]]:
 
 
 def test_without_lineage_nothing_is_committed(kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kfm.store.views import IndexView
+    from kfm.store.index import IndexView
 
     def refuse(*_: Any, **__: Any) -> None:
         raise StepFailed("the lineage sink is down")
@@ -185,7 +185,7 @@ def test_old_noops_are_packed_and_keep_their_addresses(kfm: Kfm, ws: Path, monke
 
 def _refuse_once(world: World, monkeypatch: pytest.MonkeyPatch, step: str, status: str) -> None:
     """The store fails once, in the commit that carries this record."""
-    runs = type(world.store._tx.runs)
+    runs = type(world.store._tx.journals)
     real, left = runs.append, [StepFailed("The store could not be written: the disk is full.")]
 
     def append(self: Any, records: Any) -> None:

@@ -15,7 +15,7 @@ from kfm.gates.base import REQUIRED
 from kfm.policy.base import Decision
 from kfm.ref import resolve
 from kfm.sample_upstream import SampleUpstream
-from kfm.store.views import LeaseView
+from kfm.store.leases import LeaseView
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from tests.conftest import Said

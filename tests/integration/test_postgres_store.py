@@ -92,7 +92,7 @@ def test_a_dry_run_leaves_the_server_and_the_workspace_as_they_were(served: Call
     store = opened(url)
 
     def all_rows() -> Any:
-        return store.read(lambda tx: (tx.runs.recent(), tx.runs.noops(), tx.index.lineage(), tx.leases.held(), tx.jobs.listing()))
+        return store.read(lambda tx: (tx.runs.recent(), tx.looks.noops(), tx.index.lineage(), tx.leases.held(), tx.jobs.listing()))
 
     before, files = all_rows(), tree(ws, without=("data/work", "receipts"))
     said = served("run", DATASET, "--dry-run", "--force", "--reason", "try", "--json")
@@ -412,7 +412,7 @@ def test_an_unconfirmed_commit_is_said_and_may_be_repeated(line: Line, url: str)
     assert told.value.retryable and told.value.exit_code == 1
     wal.done("EXECUTE", "b")
     wal.intend("EXECUTE", "c")  # after what the store has
-    records = store.read(lambda tx: tx.runs.journal("w"))
+    records = store.read(lambda tx: tx.journals.get("w"))
     check_chain(records)
     assert [r.step_id for r in records] == ["a", "b", "b", "c"] == [r.step_id for r in wal.records]
     store.abandon()
@@ -564,7 +564,7 @@ def test_a_server_killed_under_load_loses_and_doubles_nothing() -> None:
             w.start()
         store = opened(url)
         for reached in (20, 90):
-            while not store.read(lambda tx, n=reached: tx.runs.raw_journal("w0")[n:]):
+            while not store.read(lambda tx, n=reached: tx.journals.raw("w0")[n:]):
                 time.sleep(0.01)
             server.stop("immediate")  # as after a power cut: it recovers from its log
             server.start()
@@ -572,7 +572,7 @@ def test_a_server_killed_under_load_loses_and_doubles_nothing() -> None:
             w.join()
         assert [w.exitcode for w in workers] == [0, 0, 0]
         for n in range(3):
-            records = store.read(lambda tx, n=n: tx.runs.journal(f"w{n}"))
+            records = store.read(lambda tx: tx.journals.get(f"w{n}"))
             check_chain(records)
             assert [r.step_id for r in records] == [f"s{i}" for i in range(150)]
         store.abandon()

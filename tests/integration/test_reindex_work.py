@@ -84,7 +84,7 @@ def _work(tx: Any) -> None:
     for win in ("queued", "running", "inline", "dead"):
         tx.jobs.submit(Request(job_type="repair", dataset_id=ID, win=win, pool="slow"))
     tx.jobs.pause_pool("slow", "night")
-    tx.jobs.effect("receipts/x.json", "j", "sha256:0")
+    tx.effects.put("receipts/x.json", "j", "sha256:0")
     tx.jobs.tally("repair", "done", 3)
     tx.schedule.set_checkpoint("paused/history", "because")
     tx.backfill.put_out("gone", 0, 2, "j")
@@ -107,7 +107,7 @@ def test_a_readable_store_hands_on_everything_that_only_it_knew(here: Path, kfm:
 def test_jobs_are_handed_on_in_the_order_they_were_put(here: Path, kfm: Kfm) -> None:
     with open_world(open_workspace(here)) as world:
         for name in ("c", "a", "b"):
-            world.store.transaction(lambda tx, name=name: tx.jobs.submit(Request(job_type="repair", dataset_id=name)))
+            world.store.transaction(lambda tx: tx.jobs.submit(Request(job_type="repair", dataset_id=name)))
     do(here, "update job set put_ms = 0, job_id = 'm' where dataset_id = 'c'", "update job set put_ms = 0")
     assert kfm("reindex").code == 0
     with open_world(open_workspace(here)) as world:

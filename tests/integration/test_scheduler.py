@@ -125,13 +125,13 @@ class Worker:
         self._token = store.transaction(lambda tx: tx.leases.take("worker/1", "w", 10**9))
 
     def work(self) -> None:
-        for job in self._store.transaction(lambda tx: tx.jobs.claim(self._token, 1000)):
+        for job in self._store.transaction(lambda tx: tx.queue.claim(self._token, 1000)):
             self.worked.append((job.dataset_id, job.win))
             self.reasons.append(job.reason)
             if job.win == self._bad:
-                self._store.transaction(lambda tx, j=job: tx.jobs.fail(self._token, j, "it always fails", retry=False))
+                self._store.transaction(lambda tx, j=job: tx.queue.fail(self._token, j, "it always fails", retry=False))
             else:
-                self._store.transaction(lambda tx, j=job: tx.jobs.finish(self._token, j, "succeeded"))
+                self._store.transaction(lambda tx, j=job: tx.queue.finish(self._token, j, "succeeded"))
 
 
 @pytest.mark.parametrize(

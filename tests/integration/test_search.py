@@ -165,9 +165,9 @@ def test_an_index_that_is_asked_for_is_said_to_be_coming_only_when_somebody_buil
         assert "no worker runs" in alone.reason and alone.next == build
         token = world.store.transaction(lambda tx: tx.leases.take("worker/me", "me", 60))
         assert "waits" in ask(workspace, "boat").not_searched[0].reason
-        assert world.store.transaction(lambda tx: tx.jobs.claim_one(token, job.job_id))
+        assert world.store.transaction(lambda tx: tx.queue.claim_one(token, job.job_id))
         assert ask(workspace, "boat").not_searched[0].reason == "Its index is being built."
-        world.store.transaction(lambda tx: (tx.jobs.release(token, [job]), tx.leases.release(token)))
+        world.store.transaction(lambda tx: (tx.queue.release(token, [job]), tx.leases.release(token)))
     assert main(["-w", str(workspace), *build.split()[1:]]) == 0, "the command that was named builds it"
     assert ask(workspace, "boat").not_searched == ()
 

@@ -27,7 +27,7 @@ from kfm.model.ledger import LedgerRow
 from kfm.operate import rollback, withdraw_whole
 from kfm.promote import promote
 from kfm.staged import GONE, assemble_staged
-from kfm.store.views import ledger_sum
+from kfm.store.runs import ledger_sum
 from kfm.targets import targets_of
 from kfm.update import update
 from kfm.wiring import open_world

@@ -156,7 +156,7 @@ def test_a_run_that_waited_for_its_lease_does_not_begin_after_the_switch(here: P
     with open_world(workspace) as world:
         (target,) = targets_of(workspace, ID)
         world.store.transaction(lambda tx: tx.jobs.put(ID, "", ""))
-        world.store.transaction(lambda tx: tx.jobs.switch_off(ID, "just now", "user:me"))
+        world.store.transaction(lambda tx: tx.switches.off(ID, "just now", "user:me"))
         with pytest.raises(Denied, match="just now"):
             drive(update(world, target), lambda: None)
         assert world.store.read(lambda tx: tx.leases.is_free(target.partition_lease))
@@ -168,7 +168,7 @@ def test_a_batch_stops_at_once_and_what_it_did_is_kept(here: Path, kfm: Kfm, up:
 
     def then_off(world: World, *rest: Any) -> Any:
         found = part(world, *rest)
-        world.store.transaction(lambda tx: tx.jobs.switch_off(ID, "in the middle", "user:me"))
+        world.store.transaction(lambda tx: tx.switches.off(ID, "in the middle", "user:me"))
         return found
 
     with monkeypatch.context() as patched:
@@ -186,7 +186,7 @@ def test_what_is_staged_is_not_assembled_while_it_is_off(here: Path, kfm: Kfm, m
     assemble = backfill.assemble
 
     def off_first(world: World, *rest: Any) -> Any:
-        world.store.transaction(lambda tx: tx.jobs.switch_off(ID, "before the end", "user:me"))
+        world.store.transaction(lambda tx: tx.switches.off(ID, "before the end", "user:me"))
         return assemble(world, *rest)
 
     with monkeypatch.context() as patched:

@@ -87,6 +87,6 @@ def test_deny_the_receipt_says_so_the_parts_stay_and_it_is_not_tried_again(here:
 def test_a_switched_off_dataset_is_not_worked(here: Path) -> None:
     name = begin(here)
     with open_world(open_workspace(here)) as world:
-        world.store.transaction(lambda tx: tx.jobs.switch_off(ID, "upstream asked us to", "Ada"))
+        world.store.transaction(lambda tx: tx.switches.off(ID, "upstream asked us to", "Ada"))
     off = worked(here, backfill_id=name, first=0, count=2)
     assert (off.status, off.exit_code) == ("skipped", 5) and ledger(here) == []

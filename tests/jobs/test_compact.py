@@ -114,7 +114,7 @@ def test_a_compaction_that_is_killed_half_way_leaves_every_receipt_somewhere(kfm
     def kill(*_: Any) -> None:
         raise Killed
 
-    for at in ("kfm.store.jobs.JobView.receipts_packed", "kfm.zones.local.LocalZone.remove"):
+    for at in ("kfm.store.effects.EffectView.receipts_packed", "kfm.zones.local.LocalZone.remove"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(at, kill)
             with pytest.raises(Killed):
@@ -132,7 +132,7 @@ def test_deny_a_switched_off_job_packs_nothing(kfm: Kfm, ws: Path, sample: Sampl
 
     def off(world: Any) -> None:
         later(2)(world)
-        world.store.transaction(lambda tx: tx.jobs.switch_off(COMPACT, "an audit", "user:auditor"))
+        world.store.transaction(lambda tx: tx.switches.off(COMPACT, "an audit", "user:auditor"))
 
     result = worked(ws, COMPACT, prepare=off)
     assert result.status != "succeeded" and "an audit" in result.reason

@@ -113,7 +113,7 @@ def test_deny_a_switched_off_job_removes_nothing(kfm: Kfm, ws: Path, sample: Sam
     retain(ws, QUAKES, "0s")
 
     def off(world: Any) -> None:
-        world.store.transaction(lambda tx: tx.jobs.switch_off(GC, "a lawsuit", "user:counsel"))
+        world.store.transaction(lambda tx: tx.switches.off(GC, "a lawsuit", "user:counsel"))
 
     result = worked(ws, GC, prepare=off, apply=True, grace="0s")
     assert result.status != "succeeded" and "a lawsuit" in result.reason

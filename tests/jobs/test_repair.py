@@ -59,7 +59,7 @@ def test_deny_a_switched_off_dataset_is_left_as_it_is(kfm: Kfm, ws: Path, sample
     left_half_promoted(ws)
 
     def off(world: Any) -> None:
-        world.store.transaction(lambda tx: tx.jobs.switch_off(QUAKES, "being looked at", "user:steward"))
+        world.store.transaction(lambda tx: tx.switches.off(QUAKES, "being looked at", "user:steward"))
 
     result = worked(ws, "repair", prepare=off)
     assert (result.status, result.exit_code) == ("skipped", 5) and "being looked at" in result.reason

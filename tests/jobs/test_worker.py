@@ -311,8 +311,8 @@ def test_a_failing_job_is_shown_however_many_wait_behind_it(workers: Workers, kf
     def fill(tx: Any) -> None:
         token = tx.leases.take("worker/w", "w", 15)
         tx.jobs.submit(Request(job_type="repair"))
-        (first,) = tx.jobs.claim(token, 1)
-        tx.jobs.fail(token, first, "as asked")
+        (first,) = tx.queue.claim(token, 1)
+        tx.queue.fail(token, first, "as asked")
         for n in range(1001):
             tx.jobs.submit(Request(job_type="notify", event=str(n)))
 

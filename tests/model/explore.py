@@ -378,7 +378,7 @@ class Explorer:
             f"generation {number} by a run that is {row and row.state}",
         )
         lineage = {r["run_id"] for r in self.eye.store.read(lambda tx: tx.index.lineage(DATASET))}
-        outbox = {(r.run_id, r.generation) for r in self.eye.store.read(lambda tx: tx.index.outbox())}
+        outbox = {(r.run_id, r.generation) for r in self.eye.store.read(lambda tx: tx.outbox.waiting())}
         need(g["run_id"] in lineage and (g["run_id"], number) in outbox, 11, f"generation {number} without lineage and outbox rows")
 
     def check_effect(self, number: int) -> None:
@@ -398,7 +398,7 @@ class Explorer:
         made = {g["run_id"] for g in generations if g["kind"] == "promote"}
         for row in rows:
             try:
-                check_chain(self.eye.store.read(lambda tx, row=row: tx.runs.journal(row.wal_id)))
+                check_chain(self.eye.store.read(lambda tx: tx.journals.get(row.wal_id)))
             except KfmError as error:
                 raise Violation(4, error.happened) from error
         for row in rows:

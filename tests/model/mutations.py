@@ -5,9 +5,9 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "expiry",
         [
             (
-                "store/views.py",
-                "    def check(self, *tokens: Token) -> None:\n        for token in tokens:",
-                "    def check(self, *tokens: Token) -> None:\n        for token in ():",
+                "store/leases.py",
+                "    def check(self, *tokens: Token) -> tuple[str, ...]:\n        for token in tokens:",
+                "    def check(self, *tokens: Token) -> tuple[str, ...]:\n        for token in ():",
             )
         ],
     ),
@@ -19,7 +19,7 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
                 "    if rejected is not None:\n",
                 "    rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)\n"
                 "    if any(r.ended_at and r.base_version == head.version_id for r in rows):\n"
-                '        return "journal is finished", "", 0\n'
+                '        return "known", "journal is finished", "", 0\n'
                 "    if rejected is not None:\n",
             )
         ],
@@ -39,7 +39,7 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         [
             (
                 "claim.py",
-                "    if head.version_id is None:\n        return False\n",
+                "    if head.version_id is None or unknown_content(head):\n        return False\n",
                 "    rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)\n"
                 '    if any(r.state == "COMMITTED" for r in rows):\n        return True\n',
             )
@@ -83,8 +83,8 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         [
             (
                 "wal.py",
-                "            tx.runs.append(page.records)\n            return result",
-                "            tx.runs.append(page.records)\n            self._stored, self._riding = [*stored, *page.records], []\n            return result",
+                "            tx.journals.append(page.records)\n            return result",
+                "            tx.journals.append(page.records)\n            self._stored, self._riding = [*stored, *page.records], []\n            return result",
             ),
             ("wal.py", "        self._unsure = True\n", ""),
         ],

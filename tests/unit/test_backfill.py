@@ -216,7 +216,7 @@ def test_failed_partitions_come_first_after_a_resume_then_those_nobody_had(store
 def test_a_partition_that_is_tried_again_has_one_row_and_counts_its_tries(store: Any) -> None:
     begun(store)
     for state in ("FAILED", "FAILED", "STAGED"):
-        store.transaction(lambda tx, state=state: tx.backfill.put_parts([part(4, state)]))
+        store.transaction(lambda tx: tx.backfill.put_parts([part(4, state)]))
         failing = store.read(lambda tx: tx.backfill.failing("b1", 9))
     assert failing == []
     assert store.read(lambda tx: tx.backfill.grid("b1", 10, 1, 0)) == [(0, "STAGED", 1, 1)]

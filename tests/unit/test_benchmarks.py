@@ -197,7 +197,7 @@ def test_lost_jobs_double_effects_and_late_ones_are_counted_from_the_tables(tmp_
     bench.put()
     store = queue_work.open_store(bench.where)
     jobs = store.read(lambda tx: tx.jobs.listing())
-    store.transaction(lambda tx: [tx.jobs.effect(f"key-{j.job_id}", j.job_id, "") for j in [*jobs[:3], jobs[0]]])
+    store.transaction(lambda tx: [tx.effects.put(f"key-{j.job_id}", j.job_id, "") for j in [*jobs[:3], jobs[0]]])
     at = float(jobs[0].reason.split()[1])
     store.close()
     bench.file.write_text("0 1.0 2.0\n1 1.0 2.0\n0 1.0 3.0\n")

@@ -77,7 +77,7 @@ def test_a_signal_at_any_line_of_a_transaction_leaves_a_store_that_goes_on(tmp_p
     for at in range(1, LINES):
         ended += cut(lambda at=at: store.transaction(lambda tx: tx.schedule.set_checkpoint(f"a/{at}", "x")), number, at) is not None
         in_time(lambda at=at: store.transaction(lambda tx: tx.schedule.set_checkpoint(f"b/{at}", "x")))
-        assert store.read(lambda tx, at=at: tx.schedule.checkpoint(f"b/{at}")) == "x"
+        assert store.read(lambda tx: tx.schedule.checkpoint(f"b/{at}")) == "x"
     assert 10 < ended < LINES - 1, "some lines were hit, and the last ones come after its end"
     store.close()
 

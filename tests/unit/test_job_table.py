@@ -50,7 +50,7 @@ def join(store: Any, name: str, seconds: float = 15) -> Any:
 
 
 def claim(store: Any, token: Any, limit: int = 10, pools: tuple[str, ...] = ()) -> list[Any]:
-    found: list[Any] = store.transaction(lambda tx: tx.jobs.claim(token, limit, pools))
+    found: list[Any] = store.transaction(lambda tx: tx.queue.claim(token, limit, pools))
     return found
 
 
@@ -72,17 +72,17 @@ def test_a_job_asked_for_while_it_runs_runs_once_more(store: Any) -> None:
     ask(store)
     ask(store)
     assert look(store, job).again == 1
-    assert store.transaction(lambda tx: tx.jobs.finish(worker, job, "succeeded"))
+    assert store.transaction(lambda tx: tx.queue.finish(worker, job, "succeeded"))
     assert look(store, job).state == "queued"
     assert len(claim(store, worker)) == 1
-    store.transaction(lambda tx: tx.jobs.finish(worker, job, "succeeded"))
+    store.transaction(lambda tx: tx.queue.finish(worker, job, "succeeded"))
     assert look(store, job).state == "ended"
 
 
 def test_an_ended_job_opens_its_next_generation_unless_it_was_wanted_once(store: Any) -> None:
     job, worker = ask(store), join(store, "a")
     claim(store, worker)
-    store.transaction(lambda tx: tx.jobs.finish(worker, job, "succeeded"))
+    store.transaction(lambda tx: tx.queue.finish(worker, job, "succeeded"))
     assert ask(store, once=True).state == "ended"
     assert (ask(store).generation, look(store, job).state) == (2, "queued")
 
@@ -107,7 +107,7 @@ def test_two_workers_share_jobs_without_taking_one_twice(where: Any, store: Any)
         worker = join(own, name)
         while jobs := claim(own, worker, 7):
             taken.extend(j.job_id for j in jobs)
-            own.transaction(lambda tx, jobs=jobs: [tx.jobs.finish(worker, j, "succeeded") for j in jobs])
+            own.transaction(lambda tx: [tx.queue.finish(worker, j, "succeeded") for j in jobs])
         own.close()
 
     threads = [threading.Thread(target=work, args=(name,)) for name in "abc"]
@@ -119,7 +119,7 @@ def test_two_workers_share_jobs_without_taking_one_twice(where: Any, store: Any)
 
 
 def test_a_pool_is_never_fuller_than_its_slots(where: Any, store: Any) -> None:
-    store.transaction(lambda tx: tx.jobs.configure_pools({"narrow": 2}))
+    store.transaction(lambda tx: tx.pools.configure({"narrow": 2}))
     for n in range(20):
         ask(store, event=str(n), pool="narrow")
     seen: list[int] = []
@@ -133,7 +133,7 @@ def test_a_pool_is_never_fuller_than_its_slots(where: Any, store: Any) -> None:
                 break
             seen.append(len(own.read(lambda tx: tx.jobs.listing(state="running"))))
             for job in jobs:
-                own.transaction(lambda tx, job=job: tx.jobs.finish(worker, job, "succeeded"))
+                own.transaction(lambda tx: tx.queue.finish(worker, job, "succeeded"))
         own.close()
 
     threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
@@ -160,7 +160,7 @@ def test_a_higher_priority_comes_first_and_a_later_time_later(store: Any) -> Non
     worker = join(store, "a")
     assert [envelope.priority for envelope in claim(store, worker)] == [5, 0]
     assert look(store, later).state == "queued"
-    assert store.read(lambda tx: tx.jobs.next_at()) == (later.not_before, False)
+    assert store.read(lambda tx: tx.queue.next_at()) == (later.not_before, False)
     store.transaction(lambda tx: tx.jobs.retry(later.job_id))
     assert [j.job_id for j in claim(store, worker)] == [later.job_id]
 
@@ -169,7 +169,7 @@ def fail(store: Any, worker: Any, job: Any, error: str = "it broke", **more: Any
     """The job as it is after one more failure, whenever it was due."""
     store.transaction(lambda tx: tx.jobs.retry(job.job_id))
     (taken,) = claim(store, worker)
-    assert store.transaction(lambda tx: tx.jobs.fail(worker, taken, error, **more))
+    assert store.transaction(lambda tx: tx.queue.fail(worker, taken, error, **more))
     return look(store, job)
 
 
@@ -222,7 +222,7 @@ def test_an_answer_that_names_a_time_puts_the_job_off_until_then_and_costs_nothi
     assert (found.state, found.outcome, found.attempts, found.not_before, found.owner) == ("queued", "deferred", 1, until, None)
     assert claim(store, worker) == []
     assert store.transaction(lambda tx: tx.jobs.put("d", "", "")).not_before == until  # asked for by a schedule, it waits all the same
-    assert store.read(lambda tx: tx.jobs.next_at()) == (until, False)
+    assert store.read(lambda tx: tx.queue.next_at()) == (until, False)
     assert store.transaction(lambda tx: tx.jobs.put("d", "", "", forced=1)).not_before == 0
     assert [j.job_id for j in claim(store, worker)] == [job.job_id]
 
@@ -254,7 +254,7 @@ def test_a_short_wait_that_upstream_asks_for_is_a_failure_that_waits_as_long(sto
 
 def test_a_clock_that_is_set_back_does_not_stretch_the_pause_after_a_failure(store: Any) -> None:
     job, worker = ask(store), join(store, "w")
-    store.transaction(lambda tx: tx.jobs.fail(worker, tx.jobs.claim(worker, 1)[0], "boom"))
+    store.transaction(lambda tx: tx.queue.fail(worker, tx.queue.claim(worker, 1)[0], "boom"))
     paused = look(store, job)
     assert claim(store, worker) == []
     store.transaction(lambda tx: tx.jobs._save(paused, not_before=paused.not_before + 3_600_000, put_ms=paused.put_ms + 3_600_000))
@@ -268,12 +268,12 @@ def test_an_error_that_a_store_cannot_keep_as_it_is_does_not_keep_the_job(store:
     worker = join(store, "w")
     (job,) = claim(store, worker)
     if ending == "note":
-        store.transaction(lambda tx: tx.jobs.finish(worker, job, "succeeded"))
-        store.transaction(lambda tx: tx.jobs.note(job, "failed", "a\0b"))
+        store.transaction(lambda tx: tx.queue.finish(worker, job, "succeeded"))
+        store.transaction(lambda tx: tx.queue.note(job, "failed", "a\0b"))
     elif ending == "finish":
-        store.transaction(lambda tx: tx.jobs.finish(worker, job, "skipped", "a\0b"))
+        store.transaction(lambda tx: tx.queue.finish(worker, job, "skipped", "a\0b"))
     else:
-        store.transaction(lambda tx: tx.jobs.fail(worker, job, "a\0b"))
+        store.transaction(lambda tx: tx.queue.fail(worker, job, "a\0b"))
     found = look(store, job)
     assert (found.error, found.owner) == ("a?b", None)
 
@@ -295,19 +295,19 @@ def test_what_a_worker_without_its_lease_says_is_not_written(store: Any) -> None
     with pytest.raises(Fenced):
         claim(store, old)
     (taken,) = claim(store, new)
-    assert not store.transaction(lambda tx: tx.jobs.finish(old, taken, "succeeded"))
-    assert not store.transaction(lambda tx: tx.jobs.fail(old, taken, "no"))
+    assert not store.transaction(lambda tx: tx.queue.finish(old, taken, "succeeded"))
+    assert not store.transaction(lambda tx: tx.queue.fail(old, taken, "no"))
     assert look(store, job).state == "running"
-    assert store.transaction(lambda tx: tx.jobs.finish(new, taken, "succeeded"))
+    assert store.transaction(lambda tx: tx.queue.finish(new, taken, "succeeded"))
 
 
 def test_the_jobs_of_a_worker_that_is_gone_wait_again(store: Any) -> None:
     job, gone = ask(store), join(store, "gone", 0.3)
     claim(store, gone)
-    assert not store.read(lambda tx: tx.jobs.lost())
+    assert not store.read(lambda tx: tx.queue.lost())
     time.sleep(0.5)
-    assert store.read(lambda tx: tx.jobs.lost())
-    assert store.transaction(lambda tx: tx.jobs.reap()) == 1
+    assert store.read(lambda tx: tx.queue.lost())
+    assert store.transaction(lambda tx: tx.queue.reap()) == 1
     assert (look(store, job).state, look(store, job).losses, look(store, job).attempts) == ("queued", 1, 0)
 
 
@@ -316,7 +316,7 @@ def test_a_job_that_kills_every_worker_is_put_aside(store: Any) -> None:
     for n in range(3):
         claim(store, join(store, f"w{n}", 0.01))
         time.sleep(0.05)
-        store.transaction(lambda tx: tx.jobs.reap())
+        store.transaction(lambda tx: tx.queue.reap())
     assert (look(store, job).state, look(store, job).outcome) == ("ended", "dead")
 
 
@@ -325,7 +325,7 @@ def test_a_waiting_job_can_be_cancelled_and_a_running_one_is_told(store: Any) ->
     claim(store, worker, 1)
     assert store.transaction(lambda tx: tx.jobs.cancel(waiting.job_id)).outcome == "cancelled"
     assert store.transaction(lambda tx: tx.jobs.cancel(running.job_id)).cancel == 1
-    assert store.read(lambda tx: tx.jobs.cancelling(worker)) == {running.job_id}
+    assert store.read(lambda tx: tx.queue.cancelling(worker)) == {running.job_id}
     with pytest.raises(UsageError):
         store.transaction(lambda tx: tx.jobs.cancel("nothing"))
 
@@ -343,50 +343,50 @@ def test_a_cancel_is_for_the_working_it_was_meant_for(store: Any, ending: str) -
 
 
 def test_a_pool_that_is_no_longer_named_is_not_limited(store: Any) -> None:
-    store.transaction(lambda tx: tx.jobs.configure_pools({"narrow": 1}))
-    store.transaction(lambda tx: tx.jobs.configure_pools({}))
-    assert {p["name"]: p["slots"] for p in store.read(lambda tx: tx.jobs.pools())} == {"default": None, "narrow": None}
+    store.transaction(lambda tx: tx.pools.configure({"narrow": 1}))
+    store.transaction(lambda tx: tx.pools.configure({}))
+    assert {p["name"]: p["slots"] for p in store.read(lambda tx: tx.pools.listing())} == {"default": None, "narrow": None}
 
 
 def test_nothing_is_left_of_a_worker_that_is_gone(store: Any) -> None:
     join(store, "gone", 0.01)
     time.sleep(0.05)
-    assert store.read(lambda tx: tx.jobs.lost())
-    store.transaction(lambda tx: tx.jobs.reap())
+    assert store.read(lambda tx: tx.queue.lost())
+    store.transaction(lambda tx: tx.queue.reap())
     assert store.read(lambda tx: tx.leases.held()) == []
-    assert not store.read(lambda tx: tx.jobs.lost())
+    assert not store.read(lambda tx: tx.queue.lost())
 
 
 def test_what_is_switched_off_is_not_taken(store: Any) -> None:
     ask(store, dataset_id="d")
     worker = join(store, "a")
     for name in ("d", "t"):
-        store.transaction(lambda tx, name=name: tx.jobs.switch_off(name, "why", "user:me"))
+        store.transaction(lambda tx: tx.switches.off(name, "why", "user:me"))
         assert claim(store, worker) == []
-        assert store.transaction(lambda tx, name=name: tx.jobs.switch_on(name))
+        assert store.transaction(lambda tx: tx.switches.on(name))
     assert len(claim(store, worker)) == 1
 
 
 def test_a_paused_pool_starts_nothing(store: Any) -> None:
     ask(store)
     worker = join(store, "a")
-    store.transaction(lambda tx: tx.jobs.pause_pool("default", "maintenance"))
+    store.transaction(lambda tx: tx.pools.pause("default", "maintenance"))
     assert claim(store, worker) == []
-    store.transaction(lambda tx: tx.jobs.pause_pool("default", ""))
+    store.transaction(lambda tx: tx.pools.pause("default", ""))
     assert len(claim(store, worker)) == 1
 
 
 def test_what_is_given_back_costs_no_attempt(store: Any) -> None:
     job, worker = ask(store), join(store, "a")
     taken = claim(store, worker)
-    store.transaction(lambda tx: tx.jobs.release(worker, taken))
+    store.transaction(lambda tx: tx.queue.release(worker, taken))
     assert (look(store, job).state, look(store, job).attempts, look(store, job).owner) == ("queued", 0, None)
 
 
 def test_an_effect_is_counted_each_time_it_is_written(store: Any) -> None:
     for _ in range(2):
-        store.transaction(lambda tx: tx.jobs.effect("k", "j", ""))
-    assert store.read(lambda tx: tx.jobs.effects()) == (1, 2)
+        store.transaction(lambda tx: tx.effects.put("k", "j", ""))
+    assert store.read(lambda tx: tx.effects.count()) == (1, 2)
 
 
 def test_a_put_rings_the_bell_of_a_worker_that_rests(where: Any, store: Any) -> None:

@@ -306,7 +306,7 @@ def test_many_processes_write_at_once(store: Any, place: Place) -> None:
     for w in workers:
         w.join()
     for n in range(6):
-        records = store.read(lambda tx, n=n: tx.runs.journal(f"w{n}"))
+        records = store.read(lambda tx: tx.journals.get(f"w{n}"))
         check_chain(records)
         assert len(records) == 25
 
@@ -319,7 +319,7 @@ def test_many_processes_open_a_new_store_at_once(place: Place) -> None:
         t.join()
     store = place.open()
     assert store.epoch == 1
-    assert store.read(lambda tx: [p["name"] for p in tx.jobs.pools()]) == ["default"]
+    assert store.read(lambda tx: [p["name"] for p in tx.pools.listing()]) == ["default"]
     store.abandon()
 
 
@@ -328,17 +328,17 @@ def test_the_same_record_twice_is_fine_and_another_is_not(store: Any) -> None:
     wal.intend("PLAN", "plan", {"a": 1})
     first = wal.records[0]
     later = WalRecord(**{f: getattr(first, f) for f in first.__struct_fields__} | {"ts": "2027-01-01T00:00:00Z"})
-    store.transaction(lambda tx: tx.runs.append([later]))
+    store.transaction(lambda tx: tx.journals.append([later]))
     other_payload = WalRecord(**{f: getattr(first, f) for f in first.__struct_fields__} | {"payload": "{}"})
     with pytest.raises(IntegrityError):
-        store.transaction(lambda tx: tx.runs.append([other_payload]))
+        store.transaction(lambda tx: tx.journals.append([other_payload]))
 
 
 def test_an_altered_lost_or_reordered_record_breaks_the_chain(store: Any) -> None:
     wal = journal(store, "w")
     for number in range(4):
         wal.intend("EXECUTE", f"s{number}")
-    records = store.read(lambda tx: tx.runs.journal("w"))
+    records = store.read(lambda tx: tx.journals.get("w"))
     check_chain(records)
     altered = WalRecord(**{f: getattr(records[1], f) for f in records[1].__struct_fields__} | {"payload": '{"x":1}'})
     for broken in ([records[0], altered, *records[2:]], [records[0], *records[2:]], [records[1], records[0], *records[2:]]):
@@ -350,7 +350,7 @@ def test_an_altered_lost_or_reordered_record_breaks_the_chain(store: Any) -> Non
 def test_a_journal_without_a_lease_writes_nothing(store: Any) -> None:
     with pytest.raises(AssertionError, match="under a lease"):
         Wal(store, store.clock, row(wal_id="w")).intend("EXECUTE", "a")
-    assert store.read(lambda tx: tx.runs.journal("w")) == []
+    assert store.read(lambda tx: tx.journals.get("w")) == []
 
 
 def test_what_a_failed_commit_wrote_is_not_remembered_and_what_rode_is_not_lost(store: Any) -> None:
@@ -366,7 +366,7 @@ def test_what_a_failed_commit_wrote_is_not_remembered_and_what_rode_is_not_lost(
         wal.commit(refused)
     assert wal.state("pin") is None
     wal.intend("EXECUTE", "b")
-    records = store.read(lambda tx: tx.runs.journal("w"))
+    records = store.read(lambda tx: tx.journals.get("w"))
     check_chain(records)
     assert [r.step_id for r in records] == ["a", "a", "b"] == [r.step_id for r in wal.records]
 
@@ -375,9 +375,9 @@ def test_a_done_rides_in_the_next_commit(store: Any) -> None:
     wal = journal(store, "w")
     wal.intend("EXECUTE", "a")
     wal.done("EXECUTE", "a")
-    assert len(store.read(lambda tx: tx.runs.journal("w"))) == 1
+    assert len(store.read(lambda tx: tx.journals.get("w"))) == 1
     wal.intend("EXECUTE", "b")
-    assert [r.status for r in store.read(lambda tx: tx.runs.journal("w"))] == ["IN_PROGRESS", "DONE", "IN_PROGRESS"]
+    assert [r.status for r in store.read(lambda tx: tx.journals.get("w"))] == ["IN_PROGRESS", "DONE", "IN_PROGRESS"]
 
 
 def test_a_put_on_a_running_job_is_remembered(store: Any) -> None:
@@ -396,21 +396,21 @@ def test_a_put_on_a_running_job_is_remembered(store: Any) -> None:
 def test_the_newest_come_first_and_numbers_have_no_gaps(store: Any) -> None:
     """In the order of arrival, whatever their ids; -1 is everything."""
     for name in ("r2", "r1", "r3"):
-        store.transaction(lambda tx, name=name: tx.runs.insert(row(name)))
+        store.transaction(lambda tx: tx.runs.insert(row(name)))
     store.transaction(lambda tx: tx.runs.move("r2", "CLAIMED", state="PROPOSED"))
     for limit, expected in ((-1, ["r3", "r1", "r2"]), (2, ["r3", "r1"])):
         assert [r.run_id for r in store.read(lambda tx, n=limit: tx.runs.recent("x", n))] == expected
     with contextlib.suppress(ValueError):
-        store.transaction(lambda tx: (tx.index.new_proposal("gone"), int("x")))
-    assert [store.transaction(lambda tx, n=n: tx.index.new_proposal(n)) for n in ("r2", "r1", "r2")] == [1, 2, 1]
-    store.transaction(lambda tx: tx.index.put_proposal(7, "r3"))
-    assert store.transaction(lambda tx: tx.index.new_proposal("r4")) == 8
+        store.transaction(lambda tx: (tx.proposals.new("gone"), int("x")))
+    assert [store.transaction(lambda tx: tx.proposals.new(n)) for n in ("r2", "r1", "r2")] == [1, 2, 1]
+    store.transaction(lambda tx: tx.proposals.put(7, "r3"))
+    assert store.transaction(lambda tx: tx.proposals.new("r4")) == 8
 
 
 def test_text_is_ordered_by_its_bytes(store: Any) -> None:
     """A server's language must not change what comes first."""
     for name in ("a_b", "aB", "a-b", "Ab"):
-        store.transaction(lambda tx, name=name: tx.runs.insert(row(name)))
+        store.transaction(lambda tx: tx.runs.insert(row(name)))
     assert [r.run_id for r in store.read(lambda tx: tx.runs.open_runs("x"))] == ["Ab", "a-b", "aB", "a_b"]
 
 
@@ -460,7 +460,7 @@ def _is_usable(place: Place) -> None:
     store = place.open()
     assert store.epoch == 3
     store.transaction(lambda tx: tx.runs.insert(row()))
-    assert store.read(lambda tx: tx.runs.noops()) == []
+    assert store.read(lambda tx: tx.looks.noops()) == []
     store.close()
 
 
@@ -534,7 +534,7 @@ def test_after_tidying_up_the_file_alone_holds_everything(store: Any, place: Pla
     store.tidy()
     assert Path(place.where).stat().st_size == size  # not worth it yet
     for n in range(300):
-        store.transaction(lambda tx, n=n: tx.jobs.put("d", f"p{n}", ""), durable=False)
+        store.transaction(lambda tx: tx.jobs.put("d", f"p{n}", ""), durable=False)
     store.tidy()
     shutil.copyfile(place.where, tmp_path / "alone")
     with contextlib.closing(sqlite3.connect(tmp_path / "alone")) as db:

@@ -118,7 +118,7 @@ def _dry_run(workspace: Workspace) -> Outcome | None:
     """The dataset with the smallest official capture once more, from that capture, in a throw-away copy; None: nothing is official."""
     with open_world(workspace) as world:
         rows = [r for r in world.store.read(lambda tx: tx.runs.recent(None, 1000)) if r.state == "COMMITTED" and not is_assembly(r)]
-        held = {name: world.store.read(lambda tx, n=name: tx.index.last_generation(n)) for name in {r.dataset_id for r in rows}}
+        held = {name: world.store.read(lambda tx: tx.index.last_generation(name)) for name in {r.dataset_id for r in rows}}
     entries = {name: workspace.readable(name) for name in held}
     kept = {name for name, entry in entries.items() if entry is not None and entry.retired is None and not _withdrawn(held[name])}
     newest = {r.dataset_id: r for r in reversed(rows) if r.dataset_id in kept}

@@ -50,7 +50,7 @@ class _Facts:
         self.entry, self.path, self.id = workspace.require(dataset_id), workspace.path, dataset_id
         self.head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
         self.rows = world.store.read(lambda tx: tx.runs.recent(dataset_id, 1000))
-        self.noops = world.store.read(lambda tx: tx.runs.noops(dataset_id, 1))
+        self.noops = world.store.read(lambda tx: tx.looks.noops(dataset_id, 1))
         self.way = dataset_status(world, dataset_id)["next"] or f"kfm run {dataset_id}"  # what leads to an official version from here
         self.lineage = bool(world.store.read(lambda tx: tx.index.generations(dataset_id)))
         self.judged = judge_ref(world, dataset_id) if self.head.version_id else None

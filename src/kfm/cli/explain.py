@@ -156,7 +156,7 @@ def _withdrawn(rules: list[dict[str, Any]]) -> str:
 
 
 def _skip(world: World, dataset_id: str) -> dict[str, Any]:
-    noops = world.store.read(lambda tx: tx.runs.noops(dataset_id, 1))
+    noops = world.store.read(lambda tx: tx.looks.noops(dataset_id, 1))
     if not noops:
         raise UsageError(f"{dataset_id} was never skipped.", expected="a NOOP", remedy=f"`kfm runs --all {dataset_id}` lists them.")
     noop = noops[0]
@@ -250,7 +250,7 @@ def _after(world: World, row: LedgerRow, journal: bool) -> str | None:
         aside = any(True for _ in world.data.names(f"work/{row.dataset_id}/quarantine/{row.run_id}"))
         return f"kfm quarantine show {row.run_id}" if aside else f"kfm run {row.dataset_id}"
     if row.ended_at is None and row.state == "PROPOSED" and not row.promo:
-        number = world.store.read(lambda tx: tx.index.proposal_number(row.run_id))
+        number = world.store.read(lambda tx: tx.proposals.number(row.run_id))
         return f"kfm review {number}" if number else "kfm review"
     return "kfm resume" if row.ended_at is None else f"kfm wal {row.run_id}" if journal else None
 

@@ -26,6 +26,7 @@ from kfm.joblog import JobLog
 from kfm.model.ids import ID_PATTERN
 from kfm.model.ledger import JobRow
 from kfm.model.window import window as parse_window
+from kfm.store.base import Store
 from kfm.store.jobs import envelope_of
 from kfm.workspace import Workspace, open_workspace
 
@@ -85,7 +86,7 @@ def _word(job: JobRow) -> str:
     return job.outcome if job.state == "ended" else job.state
 
 
-def _list(store: Any, args: Any) -> int:
+def _list(store: Store, args: Any) -> int:
     dead = args.action == "dead"
     if not 1 <= args.limit <= 1_000_000:
         raise UsageError(f"--limit {args.limit} is no number of jobs.", expected="1 to 1000000", remedy="Correct it.")
@@ -120,7 +121,7 @@ def _why(job: JobRow, now_ms: int) -> str:
     return job.error or f"{(job.ended_at or '')[:19]}"
 
 
-def _find(store: Any, text: str) -> JobRow:
+def _find(store: Store, text: str) -> JobRow:
     if not text:
         raise UsageError("No job is named.", expected="a job id", remedy="`kfm jobs list` shows them.")
     exact: JobRow | None = store.read(lambda tx: tx.jobs.of(text)) if text.isascii() else None
@@ -133,11 +134,11 @@ def _find(store: Any, text: str) -> JobRow:
     return near[0]
 
 
-def _one(store: Any, workspace: Workspace, args: Any) -> int:
+def _one(store: Store, workspace: Workspace, args: Any) -> int:
     if args.action == "retry" and args.dead:
         jobs = store.read(lambda tx: tx.jobs.listing(state="ended", outcome="dead", limit=100_000))
         for job in jobs:
-            store.transaction(lambda tx, job_id=job.job_id: tx.jobs.retry(job_id))
+            store.transaction(lambda tx: tx.jobs.retry(job.job_id))
         emit({"retried": [j.job_id for j in jobs]}) if args.json else print(f"{len(jobs)} jobs wait again.")
         return 0
     job = _find(store, args.what)
@@ -168,7 +169,7 @@ def _one(store: Any, workspace: Workspace, args: Any) -> int:
     return 0
 
 
-def _put(store: Any, workspace: Workspace, args: Any) -> int:
+def _put(store: Store, workspace: Workspace, args: Any) -> int:
     from kfm.jobs.base import job_type, parameters_of
 
     args.type = args.what
@@ -217,7 +218,7 @@ def _types(args: Any) -> int:
     return 0
 
 
-def _pools(store: Any, workspace: Workspace, args: Any) -> int:
+def _pools(store: Store, workspace: Workspace, args: Any) -> int:
     from kfm.pools import pool_rows
 
     rows = store.read(lambda tx: pool_rows(tx, store.now_ms()))

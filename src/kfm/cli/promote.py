@@ -57,7 +57,7 @@ def _row(world: World, workspace: Any, what: str) -> LedgerRow:
     if what.startswith("proposal/") or what.isdigit():
         return run_of(world, proposal_number(what))
     workspace.require(what)
-    waiting = [r for _, r in world.store.read(lambda tx: tx.index.proposals_waiting()) if r.dataset_id == what]
+    waiting = [r for _, r in world.store.read(lambda tx: tx.proposals.waiting()) if r.dataset_id == what]
     if not waiting:
         raise UsageError(f"No proposal of {what} waits.", expected="a proposal", remedy=f"`kfm propose {what}` makes one.")
     found: LedgerRow = waiting[-1]
@@ -66,10 +66,10 @@ def _row(world: World, workspace: Any, what: str) -> LedgerRow:
 
 def _changed(world: World, row: LedgerRow) -> list[dict[str, str]]:
     """What differs between this candidate and what people approved: earlier candidates on the same base, and what is official."""
-    number = world.store.read(lambda tx: tx.index.proposal_number(row.run_id))
+    number = world.store.read(lambda tx: tx.proposals.number(row.run_id))
     found = []
     for other, judged in earlier(world, row):
-        old = world.store.read(lambda tx, other=other: tx.index.proposal_number(other.run_id))
+        old = world.store.read(lambda tx: tx.proposals.number(other.run_id))
         said = f"{judged.name} approved proposal {old}, not this one{_difference(world, f'proposal/{old}', f'proposal/{number}')}"
         found.append({"code": "approval.other", "message": said, "remedy": f"kfm diff proposal/{old} proposal/{number}"})
     head = world.store.read(lambda tx: tx.index.last_generation(row.dataset_id))

@@ -33,7 +33,7 @@ def configure(parser: Parser) -> None:
 
 
 def _plan(world: World, row: LedgerRow) -> dict[str, Any]:
-    records = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
+    records = world.store.read(lambda tx: tx.journals.get(row.wal_id))
     found: dict[str, Any] = payload_of(next((r for r in records if r.step_id == "plan"), None), world.veil(row.dataset_id))
     return found
 
@@ -73,14 +73,14 @@ def main(args: Any) -> int:
     with open_world(workspace, echo=shown) as world:
         names = workspace.registered()
         acts, code = _acts(world, [] if args.run else sorted({*names, *datasets_with_evidence(world)}), wait)
-        rows = [r for name in names for r in world.store.read(lambda tx, n=name: tx.runs.open_runs(n))]
+        rows = [r for name in names for r in world.store.read(lambda tx: tx.runs.open_runs(name))]
         if args.run:
             wanted = find_run(world, args.run)
             rows = [r for r in rows if r.run_id == wanted.run_id]
         waiting = [r for r in rows if r.state == "PROPOSED" and not r.promo and r.intent is None]  # for a person, not for a machine
         heed_clock(world, args, *dict.fromkeys(r.dataset_id for r in rows if r not in waiting))
         for row in (r for r in rows if r not in waiting):
-            now = world.store.read(lambda tx, r=row: tx.runs.get(r.run_id))
+            now = world.store.read(lambda tx: tx.runs.get(row.run_id))
             if now is None or now.ended_at is not None:
                 continue  # finished on the way, by a run before it
             began = time.monotonic()

@@ -30,7 +30,7 @@ def main(args: Any) -> int:
 
 
 def _list(world: World, args: Any) -> int:
-    waiting: list[tuple[int, LedgerRow]] = world.store.read(lambda tx: tx.index.proposals_waiting())
+    waiting: list[tuple[int, LedgerRow]] = world.store.read(lambda tx: tx.proposals.waiting())
     rows = [_row(world, number, row) for number, row in waiting]
     if args.json:
         emit({"proposals": rows})

@@ -124,7 +124,7 @@ def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: floa
 
 def _waiting(world: World, target: Target) -> LedgerRow | None:
     """The run whose proposal waits for a word in the place of this target."""
-    rows = [row for _, row in world.store.read(lambda tx: tx.index.proposals_waiting())]
+    rows = [row for _, row in world.store.read(lambda tx: tx.proposals.waiting())]
     mine = (target.dataset_id, target.partition, target.win)
     return next((r for r in rows if (r.dataset_id, r.partition, r.win) == mine), None)
 

@@ -23,6 +23,7 @@ from kfm.model.job import Input, Request
 from kfm.model.ledger import JobRow, Token
 from kfm.model.receipt import Receipt
 from kfm.receipts import read_receipt
+from kfm.store.base import Store, Tx
 from kfm.worker import LATER_MS, Ended
 from kfm.workspace import Workspace
 
@@ -72,20 +73,20 @@ def _worked(workspace: Workspace, request: Request, args: Any) -> list[tuple[Job
     return done
 
 
-def _next(tx: Any, token: Token, dataset_id: str, job: JobRow) -> JobRow | None:
+def _next(tx: Tx, token: Token, dataset_id: str, job: JobRow) -> JobRow | None:
     """Take a job that the run of this one asked for, judging what came in or making something of it, unless a worker was faster."""
     waiting = tx.jobs.listing(state="queued", dataset_id=dataset_id) if dataset_id else []
     found = (j.job_id for j in waiting if j.job_type in FOLLOWING and j.put_ms >= job.put_ms and not j.attempts)
     job_id = next(found, None)
-    return None if job_id is None else tx.jobs.claim_one(token, job_id)
+    return None if job_id is None else tx.queue.claim_one(token, job_id)
 
 
-def _take(store: Any, token: Token, request: Request) -> JobRow:
+def _take(store: Store, token: Token, request: Request) -> JobRow:
     """Ask for a job and take it, before a worker that rests can."""
 
-    def take(tx: Any) -> tuple[JobRow, JobRow | None]:
+    def take(tx: Tx) -> tuple[JobRow, JobRow | None]:
         asked = tx.jobs.submit(request)
-        return asked, tx.jobs.claim_one(token, asked.job_id)
+        return asked, tx.queue.claim_one(token, asked.job_id)
 
     job: JobRow | None
     asked, job = store.transaction(take)
@@ -95,7 +96,7 @@ def _take(store: Any, token: Token, request: Request) -> JobRow:
     return job
 
 
-def _one(store: Any, token: Token, workspace: Workspace, job: JobRow, upstream: str | None) -> Ended:
+def _one(store: Store, token: Token, workspace: Workspace, job: JobRow, upstream: str | None) -> Ended:
     run_id, began, log = str(ids.new_run_id()), time.monotonic(), JobLog(workspace.path / "ledger" / "logs", SystemClock())
     log.tell(job, run_id, "started", wait_ms=job.wait_ms or 0)
     ended: Ended = run_here(workspace, job, run_id, upstream)
@@ -106,13 +107,13 @@ def _one(store: Any, token: Token, workspace: Workspace, job: JobRow, upstream: 
         job, run_id, status, duration_ms=took, error=error, zone_in=ended.zone_in, zone_out=ended.zone_out, policy_label=ended.policy_label
     )
 
-    def close(tx: Any) -> None:
+    def close(tx: Tx) -> None:
         if ended.status == "failed":
-            tx.jobs.fail(token, job, ended.error or ended.reason, retry=False)  # nobody asked for more than one try
+            tx.queue.fail(token, job, ended.error or ended.reason, retry=False)  # nobody asked for more than one try
         elif ended.status == "later":
-            tx.jobs.release(token, [job], LATER_MS)  # another run is at it; it may have been asked for before us
+            tx.queue.release(token, [job], LATER_MS)  # another run is at it; it may have been asked for before us
         else:
-            tx.jobs.finish(token, job, ended.status)
+            tx.queue.finish(token, job, ended.status)
 
     store.transaction(close)
     return ended

@@ -25,7 +25,7 @@ def main(args: Any) -> int:
     with open_world(workspace) as world:
         rows = [msgspec.to_builtins(r) for r in world.store.read(lambda tx: tx.runs.recent(args.dataset, args.limit))]
         noops = (
-            [msgspec.to_builtins(r) | {"state": "NOOP"} for r in world.store.read(lambda tx: tx.runs.noops(args.dataset, args.limit))]
+            [msgspec.to_builtins(r) | {"state": "NOOP"} for r in world.store.read(lambda tx: tx.looks.noops(args.dataset, args.limit))]
             if args.all
             else []
         )

@@ -25,6 +25,7 @@ from kfm.model.window import window as parse_window
 from kfm.schedule.cadence import Timetable, to_ms
 from kfm.schedule.due import decide, visited
 from kfm.schedule.scheduler import asked_for, on_event, pause, paused
+from kfm.store.base import Tx
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from kfm.world import World
@@ -91,7 +92,7 @@ def _list(world: World, tables: Tables, chosen: list[Timetable], args: Any) -> i
     return 1 if tables.problems else 0
 
 
-def _row(tx: Any, table: Timetable, now: dt.datetime) -> dict[str, Any]:
+def _row(tx: Tx, table: Timetable, now: dt.datetime) -> dict[str, Any]:
     counts, failing = tx.schedule.counts(table.subject), tx.schedule.failing(table.subject)
     why = table.paused or paused(tx, table)
     moments = [] if why else _moments(tx, table, now, 1)
@@ -125,7 +126,7 @@ def _row(tx: Any, table: Timetable, now: dt.datetime) -> dict[str, Any]:
     }
 
 
-def _moments(tx: Any, table: Timetable, now: dt.datetime, count: int) -> list[tuple[dt.datetime, str]]:
+def _moments(tx: Tx, table: Timetable, now: dt.datetime, count: int) -> list[tuple[dt.datetime, str]]:
     """The next moments with their windows; what is due already stands at now."""
     if table.window_s is None:
         rows = [r for p in table.partitions if (r := tx.schedule.get(table.subject, "", p)) is not None]
@@ -176,7 +177,7 @@ def _run(world: World, table: Timetable, args: Any) -> int:
         ended = list(takewhile(lambda w: w.until <= now, table.windows(now - dt.timedelta(seconds=2 * table.window_s + 7200))))
         slot, ends_at = (ended[-1].text, to_ms(ended[-1].until)) if ended else ("", 0)
 
-    def put(tx: Any) -> list[str]:
+    def put(tx: Tx) -> list[str]:
         check_switch(tx, table.dataset, table.job_type)
         tx.schedule.alone(table.subject)
         found = []

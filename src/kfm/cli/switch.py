@@ -18,6 +18,7 @@ from kfm.clock import SystemClock, rfc3339
 from kfm.errors import UsageError
 from kfm.jobs import JOB_MODULES
 from kfm.masking import masked
+from kfm.store.base import Store
 from kfm.workspace import Workspace, open_workspace
 
 __all__ = ["configure", "main"]
@@ -38,10 +39,10 @@ def main(args: Any) -> int:
         if args.action == "off":
             if not args.reason:
                 raise UsageError("A switch needs a reason.", expected='--reason "…"', remedy="Say why; whoever meets it reads it.")
-            store.transaction(lambda tx: tx.jobs.switch_off(name, args.reason, login()))
+            store.transaction(lambda tx: tx.switches.off(name, args.reason, login()))
             _record(workspace, name, "off", args.reason)
             print(f"{sign('REJECTED')} {name} is off: nothing of it starts. What runs goes on; `kfm jobs cancel` stops it.")
-        elif store.transaction(lambda tx: tx.jobs.switch_on(name)):
+        elif store.transaction(lambda tx: tx.switches.on(name)):
             _record(workspace, name, "on", args.reason)
             print(f"{sign('PASS')} {name} is on.")
         else:
@@ -71,8 +72,8 @@ def _known(workspace: Workspace, name: str) -> str:
     return dataset_id
 
 
-def _list(store: Any, args: Any) -> int:
-    found = store.read(lambda tx: tx.jobs.switches())
+def _list(store: Store, args: Any) -> int:
+    found = store.read(lambda tx: tx.switches.listing())
     if args.json:
         emit({"switches": found})
         return 0

@@ -155,7 +155,7 @@ def _root(keys: KeyFolder, dry: bool) -> list[Step]:
 def _catalogs(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:
     for name in registered(workspace.path):
         try:
-            head = world.store.transaction(lambda tx, name=name: world.channel(name).head(tx))
+            head = world.store.transaction(lambda tx: world.channel(name).head(tx))
         except KfmError:
             continue  # `kfm doctor` says what is wrong with it
         if not head.generation or workspace.readable(name) is None:

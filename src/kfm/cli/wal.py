@@ -30,7 +30,7 @@ def find_run(world: World, text: str) -> LedgerRow:
 
 def journal_of(world: World, row: LedgerRow) -> list[WalRecord]:
     """From the store, or from the archive beside the receipts; the same records either way."""
-    records: list[WalRecord] = world.store.read(lambda tx: tx.runs.journal(row.wal_id))
+    records: list[WalRecord] = world.store.read(lambda tx: tx.journals.get(row.wal_id))
     if not records:
         raw = read_run_file(world.data, row.dataset_id, row.run_id, "wal.jsonl") or b""
         try:

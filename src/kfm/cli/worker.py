@@ -25,6 +25,7 @@ from kfm.job_process import context_of, perform
 from kfm.joblog import JobLog, metrics
 from kfm.model.job import DATASET_URI, Request
 from kfm.model.ledger import JobRow
+from kfm.store.base import Store
 from kfm.worker import Limits, Worker
 from kfm.workspace import Workspace, open_workspace
 
@@ -96,7 +97,7 @@ def _run(workspace: Workspace, args: Any) -> int:
 
 
 def make_worker(
-    workspace: Workspace, store: Any, *, slots: int, pools: list[str] | None = None, name: str = "", upstream: str | None = None,
+    workspace: Workspace, store: Store, *, slots: int, pools: list[str] | None = None, name: str = "", upstream: str | None = None,
     grace_s: float = 3600.0, heard: Callable[[JobRow, str, dict[str, Any]], None] = lambda job, status, fields: None,
 ) -> Worker:  # fmt: skip
     """A worker of this workspace."""
@@ -111,7 +112,7 @@ def make_worker(
         log.tell(job, run_id, status, **fields)
 
     log = JobLog(workspace.path / "ledger" / "logs", clock)
-    store.transaction(lambda tx: tx.jobs.configure_pools({pool: limits.slots for pool, limits in workspace.config.pools.items()}))
+    store.transaction(lambda tx: tx.pools.configure({pool: limits.slots for pool, limits in workspace.config.pools.items()}))
     return Worker(
         store,
         clock,
@@ -155,7 +156,7 @@ def _receipt_of_the_dead(workspace: Workspace, job: JobRow, run_id: str, why: st
         write_receipt(job_type(job.job_type), ctx, JobResult(status="failed", reason=why, error=why), rfc3339(world.clock.now()))
 
 
-def _write_metrics(workspace: Workspace, store: Any) -> None:
+def _write_metrics(workspace: Workspace, store: Store) -> None:
     path = workspace.path / "ledger" / "metrics.prom"
     temp = path.with_name(f"{path.name}.{os.getpid()}")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,17 +164,17 @@ def _write_metrics(workspace: Workspace, store: Any) -> None:
     temp.replace(path)
 
 
-def _metrics_text(store: Any) -> str:
+def _metrics_text(store: Store) -> str:
     tallies, depths = store.read(lambda tx: (tx.jobs.tallies(), tx.jobs.depths()))
     return metrics(tallies, depths, store.now_ms())
 
 
-def _metrics(store: Any) -> int:
+def _metrics(store: Store) -> int:
     print(_metrics_text(store), end="")
     return 0
 
 
-def _list(store: Any, args: Any) -> int:
+def _list(store: Store, args: Any) -> int:
     held, jobs = store.read(lambda tx: (tx.leases.held(), tx.jobs.listing(state="running", limit=1000)))
     found = [
         {

@@ -80,7 +80,7 @@ def _ledger(file: Path, data: Path, dataset_id: str) -> tuple[list[LedgerRow], i
 def journal(store: SqliteStore, data: Path, row: LedgerRow) -> list[WalRecord]:
     """The records of a run: in the store while it works, beside its receipts afterwards."""
     archive = data / "work" / row.dataset_id / "runs" / row.run_id / "wal.jsonl"
-    found: list[WalRecord] = store.read(lambda tx: tx.runs.journal(row.wal_id))
+    found: list[WalRecord] = store.read(lambda tx: tx.journals.get(row.wal_id))
     if found or not archive.is_file():
         return found
     return [msgspec.json.decode(line, type=WalRecord) for line in archive.read_bytes().splitlines()]
@@ -164,7 +164,7 @@ def step_in_progress(ledger: Path, name: str, dataset_id: str) -> str:
         return "discover"
     try:
         rows: list[LedgerRow] = store.read(lambda tx: tx.runs.recent(dataset_id, 10_000))
-        records: list[WalRecord] = [r for row in rows for r in store.read(lambda tx, row=row: tx.runs.journal(row.wal_id))]  # type: ignore[misc]
+        records: list[WalRecord] = [r for row in rows for r in store.read(lambda tx: tx.journals.get(row.wal_id))]
     finally:
         store.close()
     records.sort(key=lambda r: (r.ts, r.seq))

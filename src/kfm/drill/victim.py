@@ -9,12 +9,13 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import msgspec
 
 from kfm.heartbeat import Heartbeat
 from kfm.inline import run_target
+from kfm.store.base import Store
 from kfm.targets import targets_of
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
@@ -24,7 +25,7 @@ __all__ = ["CountingStore", "main"]
 OnCommit = Callable[[str, int, list[Any]], None]  # "before" or "after", the number of the commit, its journal records
 
 
-class _Runs:
+class _Journals:
     def __init__(self, inner: Any, records: list[Any]) -> None:
         self._inner, self._records = inner, records
 
@@ -38,7 +39,7 @@ class _Runs:
 
 class _Tx:
     def __init__(self, inner: Any, records: list[Any]) -> None:
-        self._inner, self.runs = inner, _Runs(inner.runs, records)
+        self._inner, self.journals = inner, _Journals(inner.journals, records)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -54,15 +55,15 @@ class CountingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def transaction(self, work: Callable[[Any], Any]) -> Any:
+    def transaction(self, work: Callable[[Any], Any], *, durable: bool = True) -> Any:
         if threading.current_thread() is not threading.main_thread():
             with self._mutex:
-                return self._inner.transaction(work)
+                return self._inner.transaction(work, durable=durable)
         with self._mutex:
             self.count += 1
             self._on_commit("before", self.count, [])
             records: list[Any] = []
-            result = self._inner.transaction(lambda tx: work(_Tx(tx, records)))
+            result = self._inner.transaction(lambda tx: work(_Tx(tx, records)), durable=durable)
             self._on_commit("after", self.count, records)
             return result
 
@@ -140,8 +141,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         with open_world(workspace, upstream="replay") as world:
             if on_commit is None:
                 on_commit = _on_commit(args, workspace)
-            world.store = store = CountingStore(world.store, on_commit, count)
-            world.heart = heart = Heartbeat(store, world.lease_seconds)
+            store = CountingStore(world.store, on_commit, count)
+            world.store = cast(Store, store)
+            world.heart = heart = Heartbeat(world.store, world.lease_seconds)
             try:
                 code = max(code, run_target(world, target).exit_code)
             finally:

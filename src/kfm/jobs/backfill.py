@@ -46,7 +46,7 @@ def _worked(ctx: JobContext, batch: Batch) -> JobResult:
     """Failed partitions do not fail the job: they are written down, and a resume tries them again."""
     staged = [part for part in batch.parts if part.state == "STAGED"]
     rows = ctx.world.store.read(lambda tx: [tx.runs.get(part.run_id) for part in staged])
-    outputs = tuple(ReceiptOutput(kind="file", id=_path(r), checksum=r.part, zone="Work") for r in rows if r is not None)
+    outputs = tuple(ReceiptOutput(kind="file", id=_path(r), checksum=r.part, zone="Work") for r in rows if r is not None and r.part)
     done, failed = batch.count("STAGED", "COMMITTED", "NOOP"), batch.count("FAILED")
     return JobResult(
         status="succeeded" if batch.parts else "skipped",

@@ -142,7 +142,9 @@ def work(kind: JobType, ctx: JobContext) -> JobResult:
         ctx.world.store.read(lambda tx: check_switch(tx, ctx.job.dataset_id, kind.name))
         result = kind.run(ctx)
     except KfmError as error:
-        if isinstance(error, Denied) and ctx.world.store.read(lambda tx: tx.jobs.is_off(ctx.job)):  # after it was taken: given back untried
+        if isinstance(error, Denied) and ctx.world.store.read(
+            lambda tx: tx.switches.is_off(ctx.job)
+        ):  # after it was taken: given back untried
             return JobResult(status="skipped", reason=error.happened, exit_code=5, receipt="-")
         result = _failed(error)
     except Exception as error:  # of job code: whatever it is, the receipt tells it
@@ -205,7 +207,7 @@ def write_receipt(kind: JobType, ctx: JobContext, result: JobResult, started: st
     content = pretty(receipt)
     if not world.root.create(path, content):
         raise StepFailed(f"{path} is written already.", expected="a receipt to be written once", remedy="Every working has its own run id.")
-    world.store.transaction(lambda tx: tx.jobs.effect(path, job.job_id, ids.digest(content)))  # so that it is missed when it is gone
+    world.store.transaction(lambda tx: tx.effects.put(path, job.job_id, ids.digest(content)))  # so that it is missed when it is gone
     return path
 
 

@@ -1,7 +1,5 @@
 """Pull a source: look upstream, keep what is new in raw, make, judge and publish the version that follows from it."""
 
-from typing import Any
-
 import msgspec
 
 from kfm.closing import owed
@@ -12,6 +10,7 @@ from kfm.model.job import Request
 from kfm.model.receipt import PolicyDecision, ReceiptOutput
 from kfm.model.schedule import trigger_of
 from kfm.receipts import receipt_path
+from kfm.store.base import Tx
 from kfm.world import Outcome
 
 __all__ = ["JOB", "Parameters"]
@@ -50,7 +49,7 @@ def run(ctx: JobContext) -> JobResult:
     return _result(ctx, outcomes)
 
 
-def _ask(tx: Any, ctx: JobContext, kinds: list[str]) -> None:
+def _ask(tx: Tx, ctx: JobContext, kinds: list[str]) -> None:
     for kind in kinds:
         tx.jobs.submit(Request(job_type=kind, dataset_id=ctx.dataset_id, reason="the official version has none yet"))
 

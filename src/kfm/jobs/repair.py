@@ -20,7 +20,7 @@ def run(ctx: JobContext) -> JobResult:
     interrupted = {f["where"].removeprefix("run ") for f in found if f["code"] == "run.interrupted"}
     for row in world.store.read(lambda tx: tx.runs.open_runs(dataset_id)):
         if row.run_id in interrupted and row.state == "CLAIMED":
-            world.store.transaction(lambda tx, row=row: tx.jobs.put(dataset_id, row.partition, row.win, reason="repair"))
+            world.store.transaction(lambda tx: tx.jobs.put(dataset_id, row.partition, row.win, reason="repair"))
             done.append(f"queued run {row.run_id}")
     done += [f"{f['code']} {f['where']}" for f in found if f["fixed"]]
     left = failed + [f"{f['code']} {f['where']}: {f['what']}" for f in found if not f["fixed"] and f["code"] != "run.interrupted"]

@@ -13,7 +13,7 @@ from kfm.model.job import Request
 from kfm.model.schedule import VisitRow
 from kfm.schedule.cadence import Timetable, to_ms
 from kfm.schedule.due import BATCH, FAR, Decision, decide, settled, visited
-from kfm.store.base import Token
+from kfm.store.base import Token, Tx
 from kfm.world import World
 
 __all__ = ["LEASE", "Scheduler", "Ticked", "asked_for", "on_event", "pause", "paused"]
@@ -70,9 +70,15 @@ class Scheduler:
             self._say("scheduler.leads", emitter=self.emitter)
         return self._token is not None
 
-    def _renew(self, tx: Any) -> None:
+    def _renew(self, tx: Tx) -> None:
+        tx.leases.renew([self._check(tx)], self._world.lease_seconds)
+
+    def _check(self, tx: Tx) -> Token:
+        """Our lease, which is the newest of its name."""
+        if self._token is None:
+            raise Fenced("This scheduler does not lead.", expected="its lease", remedy="Nothing was written; it looks again.")
         tx.leases.check(self._token)
-        tx.leases.renew([self._token], self._world.lease_seconds)
+        return self._token
 
     def _lost(self) -> None:
         if self._token is not None:
@@ -100,7 +106,7 @@ class Scheduler:
             found = idle[table.subject]
             if found is None:  # there is something to write
                 try:
-                    found = self._world.store.transaction(lambda tx, t=table: self._work(tx, t, now))
+                    found = self._world.store.transaction(lambda tx: self._work(tx, table, now))
                 except Fenced:
                     self._lost()
                     return Ticked(False, puts, skips)
@@ -111,14 +117,14 @@ class Scheduler:
             moments += [found.next_at] if found.next_at is not None else []
         return Ticked(True, puts, skips, min(moments, default=None), more)
 
-    def _look(self, tx: Any, table: Timetable, now: dt.datetime) -> Decision | None:
+    def _look(self, tx: Tx, table: Timetable, now: dt.datetime) -> Decision | None:
         """The decision when nothing has to be written, None otherwise."""
         decision, floor = self._decide(tx, table, now)
         if decision.puts or decision.skips or decision.floor != floor or tx.schedule.ended(table.subject, 1):
             return None
         return decision
 
-    def _decide(self, tx: Any, table: Timetable, now: dt.datetime) -> tuple[Decision, int]:
+    def _decide(self, tx: Tx, table: Timetable, now: dt.datetime) -> tuple[Decision, int]:
         floor = _floor(tx, table, now)
         if table.paused or paused(tx, table):
             return Decision(floor=floor), floor
@@ -129,10 +135,10 @@ class Scheduler:
         rows += tx.schedule.since(table.subject, floor) if table.window_s else _wholes(tx, table)
         return decide(table, now, floor, rows, tx.schedule.next_due(table.subject, to_ms(now))), floor
 
-    def _work(self, tx: Any, table: Timetable, now: dt.datetime) -> Decision:
+    def _work(self, tx: Tx, table: Timetable, now: dt.datetime) -> Decision:
         """One transaction: what has ended, what is due, its jobs and its rows."""
         tx.schedule.alone(table.subject)
-        tx.leases.check(self._token)
+        self._check(tx)
         for row, outcome, error in tx.schedule.ended(table.subject, BATCH):
             tx.schedule.put(settled(row, outcome, error, now))
         decision, floor = self._decide(tx, table, now)
@@ -174,7 +180,7 @@ class Scheduler:
             select.select([bell], [], [], left - SHORTEST_S)
 
 
-def _wholes(tx: Any, table: Timetable) -> list[VisitRow]:
+def _wholes(tx: Tx, table: Timetable) -> list[VisitRow]:
     return [row for partition in table.partitions if (row := tx.schedule.get(table.subject, "", partition)) is not None]
 
 
@@ -182,13 +188,13 @@ def _shape(table: Timetable) -> str:
     return f"{to_ms(table.start)}/{table.window_s}/{table.zone}/{','.join(table.partitions)}"
 
 
-def _floor(tx: Any, table: Timetable, now: dt.datetime) -> int:
+def _floor(tx: Tx, table: Timetable, now: dt.datetime) -> int:
     """Up to where every window has its row; windows that are cut anew, or lie ahead by a wrong clock, are looked at from their start."""
     value, _, shape = (tx.schedule.checkpoint(f"floor/{table.subject}") or "").partition(" ")
     return int(value) if value and shape == _shape(table) and int(value) <= to_ms(now + FAR) else to_ms(table.start)
 
 
-def asked_for(tx: Any, table: Timetable, row: VisitRow, trigger: str) -> Any:
+def asked_for(tx: Tx, table: Timetable, row: VisitRow, trigger: str) -> Any:
     """Put the job of a visit and write the row, in the caller's transaction."""
     about = f"{table.name}, revisit {row.n} of {len(table.revisit_s)}" if row.ends_at and row.n and row.puts > 1 else table.name
     request = Request(
@@ -200,7 +206,7 @@ def asked_for(tx: Any, table: Timetable, row: VisitRow, trigger: str) -> Any:
     return job
 
 
-def on_event(tx: Any, table: Timetable, digest: str, now: dt.datetime, emitter: str) -> bool:
+def on_event(tx: Tx, table: Timetable, digest: str, now: dt.datetime, emitter: str) -> bool:
     """Upstream said that something changed. False: this event was heard before, and nothing is put.
 
     While the schedule is paused the event is remembered, and the dataset is asked for when it goes on.
@@ -221,12 +227,12 @@ def on_event(tx: Any, table: Timetable, digest: str, now: dt.datetime, emitter: 
     return True
 
 
-def paused(tx: Any, table: Timetable) -> str:
+def paused(tx: Tx, table: Timetable) -> str:
     """Why a person stopped this schedule by command; empty when nobody did."""
     return tx.schedule.checkpoint(f"paused/{table.subject}") or ""
 
 
-def pause(tx: Any, table: Timetable, reason: str | None) -> None:
+def pause(tx: Tx, table: Timetable, reason: str | None) -> None:
     """Stop a schedule; None lets it go on, and what was missed is made up for by its policy."""
     tx.schedule.set_checkpoint(f"paused/{table.subject}", reason)
     tx.jobs.wake()

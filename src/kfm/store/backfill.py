@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
+from kfm.errors import Fenced
 from kfm.model.backfill import BackfillRow, PartRow
-from kfm.store.views import SQL, View
+from kfm.store.view import SQL, View
 
 __all__ = ["BackfillView"]
 
@@ -23,9 +24,16 @@ class BackfillView(View):
     def get(self, backfill_id: str) -> BackfillRow | None:
         return _row(self._one("backfill_get", backfill_id=backfill_id))
 
-    def lock(self, backfill_id: str) -> BackfillRow | None:
+    def lock(self, backfill_id: str) -> BackfillRow:
         """The parent row, which nobody else changes until this transaction ends."""
-        return _row(self._one("backfill_lock", backfill_id=backfill_id))
+        row = _row(self._one("backfill_lock", backfill_id=backfill_id))
+        if row is None:
+            raise Fenced(
+                f"The backfill {backfill_id} is not in the store any more.",
+                expected="its row",
+                remedy="`kfm backfill list` shows those that are; begin it again.",
+            )
+        return row
 
     def find(self, word: str) -> BackfillRow | None:
         """The newest backfill of this id, name or dataset."""

@@ -18,12 +18,10 @@ from psycopg.pq import TransactionStatus
 from kfm.clock import Clock
 from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed, StoreUnavailable, UsageError
 from kfm.store.address import password_in, shown
-from kfm.store.backfill import BackfillView
+from kfm.store.base import Tx
 from kfm.store.dialect import TIMES, migration, to_postgres
-from kfm.store.jobs import JobView
 from kfm.store.locks import NoLocks
-from kfm.store.schedule import ScheduleView
-from kfm.store.views import SQL, IndexView, LeaseView, RunView
+from kfm.store.view import SQL
 
 __all__ = ["POOL", "PostgresStore", "judge_settings"]
 
@@ -59,8 +57,8 @@ def _rows(cursor: Any) -> Callable[[Any], Any]:
     return lambda values: {n: v for n, v in zip(names, values) if n != "rowid"}
 
 
-class PostgresTx:
-    """One transaction and its views."""
+class PostgresTx(Tx):
+    """One transaction: its views, the server's time in it, and what happens when it ends."""
 
     timed: frozenset[str] = frozenset()
     served = True
@@ -72,10 +70,7 @@ class PostgresTx:
         self.after: list[Callable[[], None]] = []
         self.undo: list[Callable[[], None]] = []
         self._rings = False
-        self.runs, self.leases = RunView(self, db), LeaseView(self, db)
-        self.jobs, self.index = JobView(self, db), IndexView(self, db)
-        self.schedule = ScheduleView(self, db)
-        self.backfill = BackfillView(self, db)
+        super().__init__(self, db)
 
     def times(self) -> dict[str, int]:
         return {}

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from kfm.model.schedule import VisitRow
-from kfm.store.views import SQL, View
+from kfm.store.view import SQL, View
 
 __all__ = ["ScheduleView"]
 

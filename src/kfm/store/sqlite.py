@@ -14,14 +14,12 @@ from kfm.clock import Clock
 from kfm.durable import sync_folder
 from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
 from kfm.interrupts import finishing
-from kfm.store.backfill import BackfillView
+from kfm.store.base import Tx
 from kfm.store.bells import Bell, Bells
 from kfm.store.committer import Committer, Ticket
 from kfm.store.dialect import is_timed
-from kfm.store.jobs import JobView
 from kfm.store.locks import LockFolder
-from kfm.store.schedule import ScheduleView
-from kfm.store.views import SQL, IndexView, LeaseView, RunView
+from kfm.store.view import SQL
 
 __all__ = ["DERIVED", "WAIT_AGAIN", "SqliteStore", "carry_over", "copy_files", "standing_still"]
 
@@ -36,18 +34,6 @@ WAIT_AGAIN = "update job set state = 'queued', owner = null where state = 'runni
 _VACUUM_S = 60.0
 _UNTIDY = 256  # changes of rows: a few pages each
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afs", "ceph", "glusterfs", "lustre", "9p"}
-
-
-class SqliteTx:
-    """One transaction and its views."""
-
-    def __init__(self, store: "SqliteStore", db: sqlite3.Connection) -> None:
-        self.runs = RunView(store, db)
-        self.leases = LeaseView(store, db)
-        self.jobs = JobView(store, db)
-        self.index = IndexView(store, db)
-        self.schedule = ScheduleView(store, db)
-        self.backfill = BackfillView(store, db)
 
 
 class SqliteStore:
@@ -77,7 +63,7 @@ class SqliteStore:
         self._db = self._open()
         self._reader = self._open()
         self._reading = threading.Lock()
-        self._tx = SqliteTx(self, self._db)
+        self._tx = Tx(self, self._db)
         self._committer = Committer(self._commit)
         try:
             self._migrate()
@@ -129,17 +115,17 @@ class SqliteStore:
         finally:
             fcntl.flock(self._turnstile, fcntl.LOCK_UN)
 
-    def transaction(self, work: Callable[[SqliteTx], T], *, durable: bool = True) -> T:
+    def transaction(self, work: Callable[[Tx], T], *, durable: bool = True) -> T:
         result: T = self._committer.submit(work, durable)
         return result
 
-    def read(self, work: Callable[[SqliteTx], T]) -> T:
+    def read(self, work: Callable[[Tx], T]) -> T:
         """Look without writing: one consistent snapshot."""
         with finishing, self._reading:
             try:
                 _begin(self._reader, "begin")
                 try:
-                    return work(SqliteTx(self, self._reader))
+                    return work(Tx(self, self._reader))
                 finally:
                     self._reader.execute("rollback")
             except sqlite3.DatabaseError as error:
@@ -292,7 +278,7 @@ class SqliteStore:
     def close(self) -> None:
         for token in self.locks.held():
             with contextlib.suppress(Exception):
-                self.transaction(lambda tx, token=token: tx.leases.release(token))  # type: ignore[misc]
+                self.transaction(lambda tx: tx.leases.release(token))
         self.abandon()
 
     def abandon(self) -> None:

@@ -1,0 +1,84 @@
+"""Who may write: leases with fencing tokens."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from kfm.errors import Fenced
+from kfm.model.ledger import Token
+from kfm.store.view import Row, View
+
+__all__ = ["LeaseView", "dataset_of"]
+
+_PROCESSES = {"worker", "scheduler"}  # leases of processes, not of datasets
+
+
+def dataset_of(lease: str) -> str | None:
+    """The dataset whose transactions wait for each other; None for the lease of a process."""
+    name = lease.partition("/")[0]
+    return name if name not in _PROCESSES and re.fullmatch(r"[a-z][a-z0-9_]*", name) else None
+
+
+class LeaseView(View):
+    """The lock file says dead, the expiry says frozen; a lease of a dead holder is free at once, that of a frozen one after it ran out."""
+
+    def take(self, name: str, holder: str, seconds: float) -> Token | None:
+        self._alone(dataset_of(name) or name)
+        store, row = self._store, self._one("lease_lock", name=name)
+        if row is not None and row["holder"] is not None and not self._lapsed(name, row):
+            return None
+        number = row["token"] + 1 if row is not None and row["epoch"] == store.epoch else 1
+        token = Token(name, store.epoch, number)
+        if row is not None:
+            store.after_commit(lambda: store.locks.drop(Token(name, row["epoch"], row["token"])))
+        store.locks.hold(token)
+        store.on_rollback(lambda: store.locks.drop(token))
+        fields = {"epoch": token.epoch, "token": token.number, "holder": holder, "boot_id": store.boot_id()}
+        self._do("lease_put", name=name, **fields, lasts_ns=int(seconds * 1e9))
+        return token
+
+    def _lapsed(self, name: str, row: Row) -> bool:
+        if row["boot_id"] != self._store.boot_id() or row["ran_out"]:
+            return True
+        return bool(self._store.locks.is_dead(Token(name, row["epoch"], row["token"])))
+
+    def number(self, name: str) -> int | None:
+        """The newest token of a lease."""
+        row = self._one("lease_get", name=name)
+        return None if row is None else int(row["token"])
+
+    def is_free(self, name: str) -> bool:
+        row = self._one("lease_get", name=name)
+        return row is None or row["holder"] is None or self._lapsed(name, row)
+
+    def check(self, *tokens: Token) -> tuple[str, ...]:
+        for token in tokens:
+            if (dataset := dataset_of(token.lease)) is not None:
+                self._alone(dataset)
+            if self._one("lease_check", name=token.lease, epoch=token.epoch, token=token.number) is None:
+                raise Fenced(
+                    f"The lease {token.lease} was taken over by another run (token {token.epoch}.{token.number} is stale).",
+                    expected="to still hold it",
+                    remedy="Nothing was written. Run the command again: it finds what the other run left.",
+                )
+        return tuple(f"{token.epoch}.{token.number}" for token in tokens)
+
+    def renew(self, tokens: Iterable[Token], seconds: float) -> None:
+        for token in sorted(tokens):
+            self._do("lease_renew", name=token.lease, epoch=token.epoch, token=token.number, lasts_ns=int(seconds * 1e9))
+
+    def release(self, *tokens: Token) -> None:
+        for token in tokens:
+            self._alone(dataset_of(token.lease) or token.lease)
+            self._do("lease_release", name=token.lease, epoch=token.epoch, token=token.number)
+            self._store.after_commit(lambda token=token: self._store.locks.drop(token))  # type: ignore[misc]
+
+    def sweep(self, remove: bool) -> list[str]:
+        """The names of lock files whose holder is gone, and their removal."""
+        stale = self._store.locks.stale_files()
+        for path in stale if remove else ():
+            path.unlink(missing_ok=True)
+        return [path.name for path in stale]
+
+    def held(self) -> list[dict[str, Any]]:
+        return [dict(r) | {"lapsed": self._lapsed(r["name"], r)} for r in self._all("lease_held")]

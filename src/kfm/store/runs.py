@@ -1,0 +1,144 @@
+"""The ledger: one row per run, each with a checksum over all its fields."""
+
+from typing import Any
+
+import msgspec
+
+from kfm import canonical
+from kfm.errors import Fenced, IntegrityError
+from kfm.model.ledger import LedgerRow
+from kfm.store.leases import LeaseView
+from kfm.store.view import SQL, Row, View, insert_sql
+
+__all__ = ["RunView", "ledger_row", "ledger_sum"]
+
+_LEDGER_FIELDS = LedgerRow.__struct_fields__
+SQL["run_put"] = insert_sql("ledger", (*_LEDGER_FIELDS, "sum"), "run_id")
+SQL["run_insert"] = insert_sql("ledger", (*_LEDGER_FIELDS, "sum"))
+
+
+def ledger_sum(row: dict[str, Any]) -> str:
+    """The checksum of a ledger row over all its fields; `backfill` came later, and a row without one is summed as before."""
+    from hashlib import sha256
+
+    return sha256(canonical.dumps([row[f] for f in _LEDGER_FIELDS if f != "backfill" or row[f]])).hexdigest()
+
+
+def ledger_row(raw: Row) -> LedgerRow:
+    """A row as it was written; one whose checksum does not match is refused."""
+    values = {f: raw[f] for f in _LEDGER_FIELDS}
+    try:
+        ok = ledger_sum(values) == raw["sum"]
+    except Exception:
+        ok = False
+    if not ok:
+        raise IntegrityError(
+            f"The ledger row of run {raw['run_id']} is damaged.",
+            expected="its checksum to match its fields",
+            remedy="Run `kfm doctor --fix`: it sets the row aside in ledger/quarantine and rebuilds it from evidence.",
+        )
+    return LedgerRow(**values)
+
+
+class RunView(View):
+    """Every transition names the state it leaves."""
+
+    def get(self, run_id: str) -> LedgerRow | None:
+        row = self._one("run_get", run_id=run_id)
+        return None if row is None else ledger_row(row)
+
+    def open_runs(self, dataset_id: str, partition: str | None = None) -> list[LedgerRow]:
+        rows = [ledger_row(r) for r in self._all("run_open", dataset_id=dataset_id)]
+        return [r for r in rows if partition is None or r.partition == partition]
+
+    def by_tuple(self, dataset_id: str, partition: str, spec_hash: str, input_hash: str) -> list[LedgerRow]:
+        rows = self._all("run_tuple", dataset_id=dataset_id, partition=partition, spec_hash=spec_hash, input_hash=input_hash)
+        return [ledger_row(r) for r in rows]
+
+    def promotable(self, dataset_id: str) -> list[LedgerRow]:
+        return [ledger_row(r) for r in self._all("run_promotable", dataset_id=dataset_id)]
+
+    def left_promotable(self) -> list[str]:
+        """Datasets with a proposal that needs nobody any more, while nobody is at work on them."""
+        leases = LeaseView(self._store, self._db)
+        return [r["dataset_id"] for r in self._all("run_left_promotable") if leases.is_free(r["dataset_id"])]
+
+    def maker_of(self, dataset_id: str, version_id: str) -> LedgerRow | None:
+        """The newest run that made a version official."""
+        row = self._one("run_maker_of", dataset_id=dataset_id, version_id=version_id)
+        return None if row is None else ledger_row(row)
+
+    def unchanged(self, dataset_id: str, version_id: str) -> list[tuple[str, str]]:
+        """(partition and window, content mark) of what was found to change nothing about a version."""
+        rows = self._all("run_unchanged", dataset_id=dataset_id, version_id=version_id)
+        return [
+            (r["partition"] + (f"|{r['win']}" if r["win"] else ""), f"{r['input_hash']}:{r['transform_hash']}:{r['spec_hash']}")
+            for r in rows
+        ]
+
+    def committed(self, dataset_id: str, partition: str, limit: int) -> list[LedgerRow]:
+        """The newest runs of a partition that became official."""
+        return [ledger_row(r) for r in self._all("run_committed", dataset_id=dataset_id, partition=partition, limit=limit)]
+
+    def maker(self, dataset_id: str, version_id: str, spec_hash: str) -> LedgerRow | None:
+        """The run that last made this version official under this spec."""
+        row = self._one("run_maker", dataset_id=dataset_id, version_id=version_id, spec_hash=spec_hash)
+        return None if row is None else ledger_row(row)
+
+    def unarchived(self, dataset_id: str) -> list[LedgerRow]:
+        return [ledger_row(r) for r in self._all("run_unarchived", dataset_id=dataset_id)]
+
+    def recent(self, dataset_id: str | None = None, limit: int = 1000) -> list[LedgerRow]:
+        return [ledger_row(r) for r in self._all("run_list", dataset_id=dataset_id, limit=limit)]
+
+    def damaged(self, dataset_id: str | None = None, limit: int = -1) -> list[dict[str, Any]]:
+        """Ledger rows whose checksum does not match, as they are; newest first, `limit` -1 looks at all."""
+        bad: list[dict[str, Any]] = []
+        for raw in self._all("run_list", dataset_id=dataset_id, limit=limit):
+            try:
+                ledger_row(raw)
+            except IntegrityError:
+                bad.append(dict(raw))
+        return bad
+
+    def insert(self, row: LedgerRow) -> None:
+        values = msgspec.structs.asdict(row)
+        self._do("run_insert", **values, sum=ledger_sum(values))
+
+    def delete(self, run_id: str) -> None:
+        self._do("run_delete", run_id=run_id)
+
+    def move(self, run_id: str, leaves: str, **changes: Any) -> LedgerRow:
+        old = self._held(run_id)
+        if old is None or old.state != leaves:
+            raise Fenced(
+                f"Run {run_id} is {old.state if old else 'unknown'} by now.",
+                expected=f"it to be {leaves}",
+                remedy="Another process closed it; run the command again.",
+            )
+        new = msgspec.structs.replace(old, **changes)
+        values = msgspec.structs.asdict(new)
+        self._do("run_put", **values, sum=ledger_sum(values))
+        return new
+
+    def _held(self, run_id: str) -> LedgerRow | None:
+        """The row, which nobody else changes until this transaction ends."""
+        if self._store.served and (seen := self._one("run_dataset", run_id=run_id)) is not None:
+            self._alone(seen["dataset_id"])
+        row = self._one("run_lock", run_id=run_id)
+        return None if row is None else ledger_row(row)
+
+    def staged(self, dataset_id: str, partition: str, win: str) -> list[LedgerRow]:
+        """The parts of one partition and window that wait to be assembled."""
+        return [ledger_row(r) for r in self._all("run_staged", dataset_id=dataset_id, partition=partition, win=win)]
+
+    def staged_for(self, dataset_id: str, backfill: str) -> list[LedgerRow]:
+        """The parts of a backfill that wait to be assembled, by window and partition."""
+        return [ledger_row(r) for r in self._all("run_staged_for", dataset_id=dataset_id, backfill=backfill)]
+
+    def staged_ids(self, dataset_id: str, backfill: str) -> set[str]:
+        return {str(r["run_id"]) for r in self._all("run_staged_ids", dataset_id=dataset_id, backfill=backfill)}
+
+    def staged_counts(self, dataset_id: str) -> dict[str, int]:
+        """Backfill -> how many parts wait to be assembled."""
+        return {str(r["backfill"]): int(r["parts"]) for r in self._all("run_staged_counts", dataset_id=dataset_id)}
