@@ -7,7 +7,7 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -141,13 +141,24 @@ def slug(name: str) -> str:
 
 
 def channel_heads(data: Path) -> dict[str, Head]:
-    """How far every dataset is: its newest generation, and the attestations of its versions."""
+    """How far every dataset is: its newest generation, and the attestations of the versions that generations name."""
     found = {}
     for folder in sorted((data / "catalog" / "channels").glob("*")):
         files = sorted(folder.glob("[0-9]" * 8 + ".json"))
-        attested = sorted(ids.digest(p.read_bytes()) for p in (data / "processed" / folder.name).glob("*/attestation.json"))
         if files:
-            found[folder.name] = Head(generation=int(files[-1].stem), digest=ids.digest(files[-1].read_bytes()), attested=tuple(attested))
+            raw = [file.read_bytes() for file in files]
+            made, official = (data / "processed" / folder.name).glob("*/attestation.json"), _official(raw)
+            attested = sorted(ids.digest(path.read_bytes()) for path in made if path.parent.name in official)
+            found[folder.name] = Head(generation=int(files[-1].stem), digest=ids.digest(raw[-1]), attested=tuple(attested))
+    return found
+
+
+def _official(generations: Iterable[bytes]) -> set[str]:
+    """The versions that were ever official. What else lies among them nobody judged: a promote that was stopped, or whoever has the key, left it."""
+    found = set()
+    for raw in generations:
+        with contextlib.suppress(KfmError, KeyError, TypeError):  # a damaged one names nothing, and must not keep a key in use
+            found.add(str(unwrap(raw)["predicate"]["version_id"]))
     return found
 
 

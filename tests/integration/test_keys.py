@@ -282,6 +282,27 @@ def test_a_proposal_that_waited_while_the_key_was_replaced_is_published_and_prov
     assert kfm("verify").code == 0
 
 
+def test_an_attestation_that_no_generation_named_does_not_count_once_its_key_is_revoked(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    """A promote that was stopped before its generation, or whoever has the key, left it among the official versions."""
+    assert kfm("run", QUAKES).code == 0
+    with (ws / f"data/registry/{QUAKES}.yml").open("a") as entry:
+        entry.write("approvals: 1\n")
+    kfm("keys", "new", "--name", "Ann")
+    sample.control(QUAKES, revision=1)
+    assert kfm("run", QUAKES).code == 7
+    waits = max((ws / f"data/work/{QUAKES}/proposals").iterdir())
+    left = ws / f"data/processed/{QUAKES}" / json.loads((waits / "candidate.json").read_bytes())["version_id"]
+    left.mkdir()
+    shutil.copy(waits / "attestation.json", left)
+    (old,) = kfm("keys", "rotate", "--json").json["retired"]
+    assert kfm("keys", "revoke", old, "--reason", "stolen").code == 0
+    shutil.rmtree(left)
+    kfm("approve", "2", "--key", "Ann")
+    said = kfm("promote", "2")
+    assert said.code == 3 and "revoked: stolen" in " ".join(said.out.split())
+    assert kfm("verify").code == 0, "what was official stays so"
+
+
 def test_a_new_root_is_gone_by_only_once_it_is_adopted(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
     kfm("run", QUAKES)
     (ws / "keys/root").rename(tmp_path / "lost")
