@@ -196,9 +196,9 @@ def test_a_denied_leak_a_change_and_a_withdrawn_record_leave_nothing_in_plain_te
     for name in ("official", "leaking"):
         site.serve(name, raw)
         site.register(name)
-    site.connector(
-        "leaking", "def transform(ctx, rows):\n    for row in rows:\n        yield {**row, 'period': f'{row[\"name\"]} {row[\"depth\"]}'}\n"
-    )
+    # Every record with the same words: what is its own alone would be left out by k, and nothing be denied.
+    told = "def transform(ctx, rows):\n    rows = sorted(rows, key=lambda r: r['name'])\n    told = f'{rows[0][\"name\"]} {rows[0][\"depth\"]}'\n"
+    site.connector("leaking", f"{told}    for row in rows:\n        yield {{**row, 'period': told}}\n")
     assert (kfm("run", "official").code, kfm("run", "official").code, kfm("run", "leaking").code) == (0, 0, 3)
     again = site.serve("official", body(note="another day"))
     assert kfm("run", "official").code == 0
