@@ -62,7 +62,7 @@ def sealed(document: dict[str, Any], by: list[Signer]) -> bytes:
 
 
 def generation(number: int, dataset_id: str = "trees", prev: bytes | None = None) -> dict[str, Any]:
-    said = {"dataset_id": dataset_id, "generation": number, "prev": ids.digest(prev) if prev is not None else None}
+    said = {"dataset_id": dataset_id, "generation": number, "version_id": "v1", "prev": ids.digest(prev) if prev is not None else None}
     return statement("generation", f"kfm://dataset/{dataset_id}", "0" * 64, said)
 
 
