@@ -20,6 +20,7 @@ from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model import ids
 from kfm.model.approval import approvals_path
 from kfm.model.channel import GenerationPredicate, RootAt
+from kfm.model.origin import origins_of
 from kfm.model.version import ATTESTATION, is_record
 from kfm.proofs import missing_proofs
 from kfm.raw import parse_checksums
@@ -227,6 +228,7 @@ class BundleReport(Verified):
     trust: Trust | None = None
     digests: dict[int, str] = field(default_factory=dict)  # of the generations inside
     signer: str = ""  # the key of the newest of them
+    origin: list[str] = field(default_factory=list)  # how its data were obtained; nothing for live ones
 
     def failed(self, where: str, error: KfmError) -> None:
         self.wrong(where, error.happened, 3 if error.exit_code == 3 else 6)
@@ -427,11 +429,18 @@ def _version(
         document = check_attestation(bytes(attestation), trust, expected, {named.get(ATTESTATION)})
         asked = document["predicate"]["buildDefinition"]["externalParameters"]
         full = ids.version_digest(artifacts, str(asked["transform_hash"]), str(asked["updater_version"]))
+        report.origin = _origin(document, members.get("version/version.json"))
     except KfmError as error:
         report.failed("version/attestation.json", error)
         return
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, AttributeError):
         report.wrong("version/attestation.json", "it does not say how the version was made")
         return
     if full != current.version_digest or ids.version_id(full) != current.version_id:
         report.wrong("version", "its contents are not those the generation was signed for")
+
+
+def _origin(attestation: Mapping[str, Any], facts: memoryview | None) -> list[str]:
+    """How the data were obtained, by what the version says and what was signed about its inputs: a version keeps what it goes on with."""
+    inputs = attestation["predicate"]["buildDefinition"].get("resolvedDependencies", ())
+    return origins_of((d.get("annotations", {}) for d in inputs), canonical.loads(bytes(facts)).get("origin", ()) if facts is not None else ())

@@ -15,7 +15,7 @@ from kfm.commitments import SEALED, Vaults
 from kfm.errors import UsageError
 from kfm.fetch.address import inner
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
-from kfm.fetch.url import expand_url, host_of
+from kfm.fetch.url import FILE, expand_url, host_of
 from kfm.model import ids
 from kfm.model.ledger import LedgerRow
 from kfm.model.origin import SAMPLE, recorded_as
@@ -62,7 +62,7 @@ class Routed:
         from kfm.fetch.http import HttpFetcher
 
         host = host_of(request.url)
-        if self._recorded is not None and (host or self._recorded.knows(request.url)):
+        if self._recorded is not None and self._recorded.speaks_for(request.url):
             return self._recorded.fetch(request, into)  # which says of each answer how it was obtained
         if not host and host in request.hosts:  # a registered file of this workspace; nobody else's word leads to one
             from kfm.fetch.file import FileFetcher
@@ -182,7 +182,7 @@ def replayed(workspace: Workspace, store: Store, aside: Path) -> "ReplayFetcher"
         if entry is not None and not all((url, s.get("body")) in known for s, url in _asked(row)):
             for answer in recorded_by(workspace, row, entry.source.format, aside):
                 known.setdefault((answer.url, answer.request_body), answer)  # rows come newest first
-    return ReplayFetcher.of_captures([r for r in known.values() if r.url.startswith("http")])  # others ask no one
+    return ReplayFetcher.of_captures([r for r in known.values() if r.url.startswith(("http", FILE))])  # others ask no one
 
 
 def recorded_by(workspace: Workspace, row: LedgerRow, kind: str, aside: Path) -> "list[Recording]":

@@ -501,6 +501,8 @@ def test_from_run_to_bundle_to_verify(kfm: Callable[..., Said], verify: Verify, 
     assert made["digest"] == ids.digest(file.read_bytes()) and made["generation"] == 1
     said = verify(file.read_bytes(), "--root", made["root"], "--json")
     assert (said.code, said.json["verdict"], said.json["problems"]) == (0, "verified", [])
+    assert (made["origin"], said.json["origin"]) == (["sample"], ["sample"])
+    assert "not from upstream itself: sample" in verify(file.read_bytes()).out, "invented data say so to whoever gets them"
     sample.control(dataset, revision=1)
     kfm("run", dataset)
     assert kfm("keys", "rotate").code == 0

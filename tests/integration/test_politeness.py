@@ -155,6 +155,20 @@ def test_a_file_of_the_workspace_is_read_whatever_upstream_is_recorded(kfm: Kfm,
     assert kfm("run", "people", "--upstream", "replay").code == 0
 
 
+def test_where_nothing_is_recorded_a_file_is_replayed_from_its_capture_or_refused(kfm: Kfm, ws: Path) -> None:
+    (ws / "inbox").mkdir()
+    (ws / "inbox" / "own.csv").write_bytes(CSV)
+    register(ws)
+    entry = ws / "data" / "registry" / "people.yml"
+    entry.write_text(entry.read_text().replace(f"https://{HOST}/people.csv", "file:///inbox/own.csv"))
+    said = kfm("run", "people", "--upstream", "replay")
+    assert said.code == 4 and "There is no recording of file:///inbox/own.csv" in (said.err + said.out).replace("\n  ", " ")
+    assert kfm("run", "people").code == 0
+    (ws / "inbox" / "own.csv").write_bytes(CSV + b"3,Cy\n")
+    again = kfm("run", "people", "--upstream", "replay", "--json")
+    assert (again.code, again.json["runs"][0]["state"]) == (0, "NOOP"), "what the file holds now is no replay"
+
+
 # Secrets
 
 BY_HEADER = "  headers: {Authorization: env:PLANTED}\n"

@@ -10,6 +10,7 @@ from kfm.bundle import bundle, verify_bundle
 from kfm.cli.call import Parser, emit, reader_flag, reader_of
 from kfm.cli.witness import read_witness
 from kfm.errors import Denied, IntegrityError, UsageError
+from kfm.model.origin import told
 from kfm.ref import dataset_of
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
@@ -65,10 +66,13 @@ def main(args: Any) -> int:
         "generation": ref.generation,
         "root": report.root,
         "files": report.files,
+        "origin": report.origin,
     }
     if args.json:
         emit({**done, "path": str(args.output), "digest": hash_file(args.output).digest})
         return 0
     print(f"{args.output}  {ref.dataset_id}@{ref.version_id}, generation {ref.generation}, {report.files} files")
+    if report.origin:
+        print(f"not from upstream itself: {told(report.origin)}")
     print(f"root {report.root}\n\nNext  kfm verify {args.output} --root {report.root}")
     return 0

@@ -20,6 +20,7 @@ from kfm.cli.terminal import say, sign
 from kfm.cli.witness import check, read_witness
 from kfm.durable import replace_durably
 from kfm.errors import UsageError
+from kfm.model.origin import told
 from kfm.ref import dataset_of, resolve
 from kfm.trust import Trust
 from kfm.verify import Verified, verify_dataset, verify_folder, verify_receipts
@@ -244,6 +245,8 @@ def _print(found: Verified, counted: str, more: dict[str, Any], code: int) -> No
         print(f"  {note}")
     print(f"{sign('PASS' if not code else 'FAILED')} {counted}, {len(found.problems)} problems")
     print(f"{more['verdict']}{'; root ' + more['root'] if more['root'] else ''}")
+    if more.get("origin"):
+        print(f"not from upstream itself: {more['origin']}")
     if more["verdict"] in _NEXT:
         say(_NEXT[more["verdict"]])
     if code:
@@ -257,14 +260,13 @@ def _bundle(args: Any) -> int:
     about = report.about
     facts = {"dataset_id": about.dataset_id, "version_id": about.version_id, "generation": about.generation} if about else {}
     if args.json:
-        emit(
-            {"verdict": verdict, "root": report.root or None, "problems": report.problems, "files": report.files, **_noted(report), **facts}
-        )
+        found = {"verdict": verdict, "root": report.root or None, "problems": report.problems, "files": report.files, "origin": report.origin}
+        emit({**found, **_noted(report), **facts})
         return code
     _print(
         report,
         f"{report.files} files" + (f" of {about.dataset_id}@{about.version_id}" if about else ""),
-        {"verdict": verdict, "root": report.root},
+        {"verdict": verdict, "root": report.root, "origin": told(report.origin)},
         code,
     )
     return code

@@ -99,17 +99,18 @@ class Recordings:
 class ReplayFetcher:
     """Answers as upstream did; the validator is the digest, so an unchanged file answers 304."""
 
-    def __init__(self, recordings: Recordings, how: str = "Record it: its bytes as a file, and an entry in REPLAY.json.") -> None:
-        self._recordings, self._how = recordings, how
+    def __init__(self, recordings: Recordings, *, captures: bool = False) -> None:
+        self._recordings, self._captures = recordings, captures
 
     @classmethod
     def of_captures(cls, entries: Iterable[Recording]) -> "ReplayFetcher":
         """Replay what runs of our own captured."""
-        return cls(Recordings(Path("/"), entries), "Run it once with `--upstream live`.")
+        return cls(Recordings(Path("/"), entries), captures=True)
 
-    def knows(self, url: str) -> bool:
-        """Whether there is a recording of `url`."""
-        return self._recordings.find(url) is not None
+    def speaks_for(self, url: str) -> bool:
+        """Whether `url` is asked here: recordings are of other machines, and a file of the workspace beside them is read as it is; captures
+        are of everything, and what a file holds now is no replay of it."""
+        return self._captures or not url.startswith(FILE) or self._recordings.find(url) is not None
 
     def fetch(self, request: FetchRequest, into: Path) -> Fetched:
         """See `Fetcher.fetch`; hosts and sizes are checked as if this were the network."""
@@ -120,7 +121,9 @@ class ReplayFetcher:
             raise UpstreamUnavailable(
                 f"There is no recording of {'POST ' if request.body else ''}{address}.",
                 expected="an earlier capture of this address",
-                remedy=self._how,
+                remedy="Run it once without `--upstream replay`, so that it is captured."
+                if self._captures
+                else "Record it: its bytes as a file, and an entry in REPLAY.json.",
             )
         if target is not None and entry.status in PASSING:
             raise gave_up(target, f"The recorded answer is http {entry.status}.")

@@ -168,4 +168,5 @@ def test_captures_of_files_and_datasets_of_our_own_are_known_by_name(tmp_path, i
     (tmp_path / "a").write_bytes(b"a")
     agent = ReplayFetcher.of_captures([Recording(url=url, file=str(tmp_path / "a")) for url in ("kfm://dataset/x", "file:///inbox/x.csv")])
     assert agent.fetch(FetchRequest(url="file:///inbox/x.csv", hosts=("",)), into).size == 1
-    assert agent.knows("file:///inbox/x.csv") and not agent.knows("file:///inbox/y.csv")
+    with pytest.raises(UpstreamUnavailable, match="without `--upstream replay`"):
+        agent.fetch(FetchRequest(url="file:///inbox/y.csv", hosts=("",)), into)
