@@ -443,4 +443,6 @@ def _version(
 def _origin(attestation: Mapping[str, Any], facts: memoryview | None) -> list[str]:
     """How the data were obtained, by what the version says and what was signed about its inputs: a version keeps what it goes on with."""
     inputs = attestation["predicate"]["buildDefinition"].get("resolvedDependencies", ())
-    return origins_of((d.get("annotations", {}) for d in inputs), canonical.loads(bytes(facts)).get("origin", ()) if facts is not None else ())
+    return origins_of(
+        (d.get("annotations", {}) for d in inputs), canonical.loads(bytes(facts)).get("origin", ()) if facts is not None else ()
+    )

@@ -7,7 +7,7 @@ import pytest
 
 SRC = Path(__file__).parents[2] / "src" / "kfm"
 LAYERS = {
-    "words": {"aside", "model", "canonical", "clock", "durable", "errors", "interrupts", "flock", "masking", "secrets"},
+    "words": {"aside", "model", "canonical", "clock", "confine", "durable", "errors", "interrupts", "flock", "masking", "secrets"},
     "seams": {"zones", "store", "fetch", "publisher", "lineage", "policy", "telemetry", "connectors", "extras"},
     "judgement": {"gates", "catalog", "story", "diff"},
     "run": {

@@ -260,7 +260,13 @@ def _bundle(args: Any) -> int:
     about = report.about
     facts = {"dataset_id": about.dataset_id, "version_id": about.version_id, "generation": about.generation} if about else {}
     if args.json:
-        found = {"verdict": verdict, "root": report.root or None, "problems": report.problems, "files": report.files, "origin": report.origin}
+        found = {
+            "verdict": verdict,
+            "root": report.root or None,
+            "problems": report.problems,
+            "files": report.files,
+            "origin": report.origin,
+        }
         emit({**found, **_noted(report), **facts})
         return code
     _print(

@@ -3,7 +3,7 @@
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from kfm.errors import Quarantined, StepFailed
 from kfm.model.change import Measured
 from kfm.model.dataset import Column, Location, Release
+from kfm.model.isolation import Held
 
 __all__ = [
     "EXPLAINED",
@@ -48,19 +49,6 @@ DECODED = 2  # times as much as its text may be, a record may take in memory
 LINES = ("csv", "txt", "rdb", "dly", "json")  # formats whose records end with a line; of JSON only a record to each line
 UNCONFINED = "It was made by a process that the system could not keep from other files and programs"
 _STEERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # a terminal, or the direction of what is read on it
-
-
-class Held(NamedTuple):
-    """What the kernel does."""
-
-    landlock: int = 0  # its version
-    seccomp: bool = False
-    why: str = ""  # when it is not all
-
-    @property
-    def whole(self) -> bool:
-        """Whether nothing can be changed outside, nor read that is not named, nor started, nor reached."""
-        return self.landlock > 0 and self.seccomp
 
 
 class InputFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

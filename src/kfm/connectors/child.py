@@ -22,7 +22,8 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from kfm.connectors import confine, guard
+from kfm import confine
+from kfm.connectors import guard
 from kfm.connectors.base import MEMORY_BYTES, Held, Refused, TransformJob
 
 __all__ = ["main", "nursery", "script", "trial"]

@@ -1,4 +1,4 @@
-"""The child's side: answers one JSON line with another, and may be killed at any moment.
+"""The child's side: answers one JSON line with another, can do nothing else, and may be killed at any moment.
 
 parent  {"files": {name: text}?, "data": json?, "input": json?, "queries": [text…], "seconds": n}     `files` replace those before
 child   {"values": [json…]} | {"kind": "syntax" | "error" | "panic", "error": text}
@@ -14,6 +14,8 @@ from typing import Any
 
 import regorus
 
+from kfm import confine
+
 __all__ = ["main"]
 
 MEMORY_BYTES = 2 << 30  # of address space, half of which the engine reserves when it is loaded
@@ -26,6 +28,9 @@ def main() -> None:
     for what, limit in ((resource.RLIMIT_AS, MEMORY_BYTES), (resource.RLIMIT_CORE, 0)):
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(what, (limit, limit))
+    # Rules and questions come through the pipe, so nothing is read, written, started or reached from here on; where the kernel cannot
+    # hold it, the engine still has no builtin that could.
+    confine.confine((), None)
     engine = regorus.Engine()
     for line in questions:
         question = json.loads(line)

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from kfm.connectors import confine, process
+from kfm import confine
+from kfm.connectors import process
 from kfm.connectors.base import TransformJob
 from kfm.model.dataset import DatasetEntry, Source
 

@@ -1,4 +1,4 @@
-"""What the kernel takes from the child, and so from every library in it: files by Landlock, system calls by seccomp.
+"""What the kernel takes from a child, and so from every library in it: files by Landlock, system calls by seccomp.
 
 Both hold for C as they do for Python, need no rights of their own and cannot be undone. Landlock cannot hide that a file exists, nor its
 size and times; of its contents nothing is read that is not named here.
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from kfm.connectors.base import Held
+from kfm.model.isolation import Held
 
 __all__ = ["confine", "packages", "readable"]
 
@@ -113,7 +113,7 @@ def _packages() -> Iterator[str]:
         yield from (os.path.join(prefix, name) for name in _OF_PREFIX)
     yield from _LIBRARIES
     yield from (path for path in sys.path if path)
-    yield str(Path(__file__).parents[1])
+    yield str(Path(__file__).parent)
 
 
 def _within(path: str, folder: str) -> bool:
