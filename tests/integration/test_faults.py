@@ -22,20 +22,18 @@ from tests.conftest import Said, tree
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"
-SLOW = """
-import time
+HELD = """
+import os, time
 
 def transform(ctx, rows):
     for number, row in enumerate(rows):
-        if number == 0:
-            deadline = time.monotonic() + {seconds}
-            while time.monotonic() < deadline:
-                time.sleep(0.02)
+        while number == 0 and os.path.exists({hold!r}):
+            time.sleep(0.02)
         yield row
 """
 
 
-def until(ready: Callable[[], Any], seconds: float = 30.0) -> Any:
+def until(ready: Callable[[], Any], seconds: float = 120.0) -> Any:
     """Wait for a condition, not for a time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -59,7 +57,7 @@ class Started:
         _started.append(self)
 
     def wait(self) -> int:
-        return self.process.wait(60)
+        return self.process.wait(120)
 
     def kill(self) -> None:
         os.killpg(self.pid, signal.SIGKILL)
@@ -87,10 +85,13 @@ def _nothing_is_left_running() -> Iterator[None]:
             process.kill()
 
 
-def slow_connector(ws: Path, seconds: float) -> None:
-    folder = ws / "scripts" / "connectors" / QUAKES
+def held_connector(ws: Path) -> Path:
+    """Code that goes on with its first row when the file that is returned is gone."""
+    folder, hold = ws / "scripts" / "connectors" / QUAKES, ws.parent / "hold"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "connector.py").write_text(SLOW.format(seconds=seconds))
+    (folder / "connector.py").write_text(HELD.format(hold=str(hold)))
+    hold.touch()
+    return hold
 
 
 def states(ws: Path) -> list[str]:
@@ -119,14 +120,15 @@ def transforming(ws: Path) -> bool:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_an_interrupted_run_is_resumed(kfm: Kfm, ws: Path, sample: SampleUpstream, number: signal.Signals, code: int) -> None:
-    slow_connector(ws, 20)
+    held_connector(ws)
     process = start(ws, sample, "run", QUAKES)
     until(lambda: transforming(ws))
     os.kill(process.pid, number)
     assert process.wait() == code
     assert "kfm resume" in process.err
     assert states(ws) == ["CLAIMED"]
-    slow_connector(ws, 0)  # other code is another spec, so the run starts over; nothing of the first is lost or doubled
+    code = ws / "scripts" / "connectors" / QUAKES / "connector.py"
+    code.write_text("def transform(ctx, rows):\n    yield from rows\n")  # another spec: it starts over, nothing is lost or doubled
     assert kfm("run", QUAKES).code == 0
     assert states(ws) == ["SUPERSEDED", "COMMITTED"]
     assert kfm("doctor", "--fix").code == 0
@@ -134,10 +136,11 @@ def test_an_interrupted_run_is_resumed(kfm: Kfm, ws: Path, sample: SampleUpstrea
 
 
 def test_a_killed_run_is_resumed_as_the_same_run(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
-    slow_connector(ws, 1.5)
+    hold = held_connector(ws)
     process = start(ws, sample, "run", QUAKES)
     until(lambda: transforming(ws))
     process.kill()
+    hold.unlink()
     sample.control(QUAKES, mode="503")  # resuming needs no network: the capture is there
     assert kfm("status", "--json").json["datasets"][0]["state"] == "waiting"
     assert kfm("resume").code == 0
@@ -148,8 +151,10 @@ def test_a_killed_run_is_resumed_as_the_same_run(kfm: Kfm, ws: Path, sample: Sam
 
 
 def test_two_runs_at_once_make_one_version(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
-    slow_connector(ws, 0.3)
+    hold = held_connector(ws)
     both = [start(ws, sample, "run", QUAKES, "--json") for _ in range(2)]
+    until(lambda: transforming(ws))
+    hold.unlink()
     assert [p.wait() for p in both] == [0, 0]
     runs = [json.loads(p.out)["runs"][0] for p in both]
     assert sorted({r["state"] for r in runs}) in (["COMMITTED"], ["COMMITTED", "NOOP"])
@@ -158,7 +163,7 @@ def test_two_runs_at_once_make_one_version(kfm: Kfm, ws: Path, sample: SampleUps
 
 
 def test_a_run_that_may_not_wait_is_fenced_at_once(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
-    slow_connector(ws, 5)
+    held_connector(ws)
     process = start(ws, sample, "run", QUAKES)
     until(lambda: transforming(ws))
     assert kfm("run", QUAKES, "--wait", "0").code == 5
@@ -167,10 +172,11 @@ def test_a_run_that_may_not_wait_is_fenced_at_once(kfm: Kfm, ws: Path, sample: S
 
 def test_a_frozen_holder_that_wakes_up_cannot_write(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
     (ws / "kfm.yml").write_text((ws / "kfm.yml").read_text().replace("lease_seconds: 15", "lease_seconds: 1"))
-    slow_connector(ws, 2)
+    hold = held_connector(ws)
     frozen = start(ws, sample, "run", QUAKES, "--json")
     until(lambda: transforming(ws))
     os.kill(frozen.pid, signal.SIGSTOP)
+    hold.unlink()
     assert kfm("run", QUAKES, "--json").json["runs"][0]["state"] == "COMMITTED"
     before = tree(ws / "data", without=("work/", ".tmp"))
     os.kill(frozen.pid, signal.SIGCONT)
@@ -195,7 +201,7 @@ def test_a_damaged_ledger_row_is_set_aside_and_nothing_is_published_twice(kfm: K
 
 
 def test_a_damaged_journal_is_named_and_set_aside(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
-    slow_connector(ws, 5)
+    held_connector(ws)
     process = start(ws, sample, "run", QUAKES)
     until(lambda: transforming(ws))
     process.kill()
@@ -203,7 +209,6 @@ def test_a_damaged_journal_is_named_and_set_aside(kfm: Kfm, ws: Path, sample: Sa
     db.execute("update journal set payload = replace(payload, 'capture', 'Capture') where seq = 1")
     db.commit()
     db.close()
-    slow_connector(ws, 5)
     said = kfm("run", QUAKES)
     assert said.code == 6 and "doctor --fix" in said.err
     said = kfm("doctor", "--fix", "--json")
@@ -214,7 +219,7 @@ def test_a_damaged_journal_is_named_and_set_aside(kfm: Kfm, ws: Path, sample: Sa
 
 
 def test_a_torn_tail_of_the_store_is_recovered(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
-    slow_connector(ws, 5)
+    held_connector(ws)
     process = start(ws, sample, "run", QUAKES)
     until(lambda: transforming(ws))
     process.kill()

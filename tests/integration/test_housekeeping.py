@@ -21,7 +21,7 @@ from kfm.zones.local import LocalZone
 from tests.conftest import Said, tree
 from tests.integration.test_backfill import ID as LEVELS
 from tests.integration.test_backfill import ledger, made
-from tests.integration.test_faults import Started, _nothing_is_left_running, slow_connector, transforming, until  # noqa: F401 - the fixture acts here too
+from tests.integration.test_faults import Started, _nothing_is_left_running, held_connector, transforming, until  # noqa: F401 - the fixture acts here too
 from tests.jobs.test_gc import QUAKES, retain, revisions, versions, worked
 from tests.services import schema_url, shared_server
 
@@ -218,11 +218,12 @@ def test_an_open_proposal_keeps_what_it_was_made_of(kfm: Kfm, ws: Path, sample: 
 def test_an_interrupted_run_keeps_its_capture_and_is_resumed_after_gc(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
     revisions(kfm, sample, 0)
     retain(ws, QUAKES, "0s")
-    slow_connector(ws, 3)
+    hold = held_connector(ws)
     sample.control(QUAKES, revision=1)
     run = Started(ws, sample, "run", QUAKES)
     until(lambda: transforming(ws))
     run.kill()
+    hold.unlink()
     captures = ws / "data" / "raw" / QUAKES / "captures"
     before = {p.name for p in captures.iterdir()}
     assert kfm("gc", "--apply", "--grace", "0s").code == 0
@@ -274,7 +275,7 @@ def test_a_version_that_comes_back_after_gc_is_whole_again(kfm: Kfm, ws: Path, s
 def test_gc_waits_for_nobody_while_a_run_is_at_work(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
     made = revisions(kfm, sample, 0, 1, 2)
     retain(ws, QUAKES, "0s")
-    slow_connector(ws, 30)
+    held_connector(ws)
     sample.control(QUAKES, revision=3)
     run = Started(ws, sample, "run", QUAKES)
     until(lambda: transforming(ws))
@@ -433,12 +434,13 @@ def test_a_backup_made_while_a_run_goes_on_is_resumed_elsewhere(
     kfm: Kfm, ws: Path, tmp_path: Path, sample: SampleUpstream, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = revisions(kfm, sample, 0)
-    slow_connector(ws, 5)
+    hold = held_connector(ws)
     sample.control(QUAKES, revision=1)
     run = Started(ws, sample, "run", QUAKES)
     until(lambda: transforming(ws))
     bk, new = tmp_path / "bk", tmp_path / "new"
     assert kfm("backup", str(bk), "--with-keys").code == 0
+    hold.unlink()
     assert run.wait() == 0  # the backup did not disturb it
     code, said = restored(bk, new, capsys)
     assert code == 0 and said["reindexed"] is False

@@ -18,7 +18,7 @@ from kfm.update import update
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from tests.conftest import Said, tree
-from tests.integration.test_faults import Started, _nothing_is_left_running, slow_connector, transforming, until  # noqa: F401 - the fixture acts here too
+from tests.integration.test_faults import Started, _nothing_is_left_running, held_connector, transforming, until  # noqa: F401 - the fixture acts here too
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"
@@ -81,12 +81,13 @@ def test_overlapping_windows_do_not_hide_one_another(kfm: Kfm, sample: SampleUps
 def test_a_run_that_lives_through_a_reindex_is_fenced(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
     state(kfm)
     sample.control(QUAKES, revision=1)
-    slow_connector(ws, 3)
+    hold = held_connector(ws)
     frozen = Started(ws, sample, "run", QUAKES, "--json")
     until(lambda: transforming(ws))
     os.kill(frozen.pid, signal.SIGSTOP)
     assert kfm("reindex").code == 0
     before = tree(ws / "data" / "catalog")
+    hold.unlink()
     os.kill(frozen.pid, signal.SIGCONT)
     assert frozen.wait() == 5
     assert tree(ws / "data" / "catalog") == before
