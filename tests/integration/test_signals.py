@@ -56,10 +56,10 @@ def lifecycle(ws: Path, job_id: str) -> list[Any]:
 def test_every_ending_has_its_lifecycle(workers: Workers) -> None:  # noqa: F811
     good, bad = workers.put("good"), workers.put("bad", end="deny")
     assert workers.kfm("worker", "run", "--until-idle").returncode == 0
-    long = workers.put("long", seconds=60)
+    long = workers.put("long", hold=True)
     workers.start("--concurrency=1", "--until-idle")
     workers.until(lambda: workers.lines("began")[-1:] == ["long"])
-    never = workers.put("never", seconds=60)
+    never = workers.put("never", hold=True)
     assert workers.kfm("jobs", "cancel", never).returncode == 0
     assert workers.kfm("jobs", "cancel", long).returncode == 0
     workers.until(lambda: lifecycle(workers.ws, long)[-1:] == ["cancelled"])
@@ -137,7 +137,7 @@ def test_waiting_rises_when_a_pool_is_full(workers: Workers) -> None:  # noqa: F
     narrow(workers.ws)
 
     def put(tx: Any) -> list[str]:  # all at the same moment
-        asked = [Request(job_type="test.nap", pool="narrow", event=f"e{n}", parameters={"mark": f"n{n}", "seconds": 1}) for n in range(3)]
+        asked = [Request(job_type="test.nap", pool="narrow", event=f"e{n}", parameters={"mark": f"n{n}", "hold": True}) for n in range(3)]
         return [tx.jobs.submit(request).job_id for request in asked]
 
     jobs = workers.store.transaction(put)
@@ -146,6 +146,7 @@ def test_waiting_rises_when_a_pool_is_full(workers: Workers) -> None:  # noqa: F
     workers.until(lambda: workers.lines("began"))
     shown = workers.until(lambda: next((p for p in json.loads(workers.kfm("status", "--json").stdout)["pools"] if p["name"] == "narrow" and p["running"]), None))  # fmt: skip
     assert (shown["slots"], shown["running"]) == (1, 1)
+    workers.go()
     workers.until(lambda: len(workers.lines("ended")) == 4)
     workers.until(lambda: all(lifecycle(workers.ws, j)[-1:] == ["succeeded"] for j in jobs))
     waits = [line["value"] for line in signals(workers.ws, "pool.wait_ms", pool="narrow")]
@@ -171,7 +172,7 @@ def test_a_dataset_declares_freshness_pool_and_partitions_and_its_pool_is_honour
     jobs = workers.store.read(lambda tx: tx.jobs.listing(dataset_id=ID))
     assert {(j.partition, j.pool) for j in jobs} == {("a", "narrow"), ("b", "narrow"), ("c", "narrow")}
     both = [workers.start("--concurrency=3", "--until-idle", "--name", name) for name in ("one", "two")]
-    assert [w.wait(120) for w in both] == [0, 0]
+    assert [w.wait(300) for w in both] == [0, 0]
     spans = sorted((j.started_at, j.ended_at) for j in workers.store.read(lambda tx: tx.jobs.listing(dataset_id=ID, job_type="ingest.pull_source")))  # fmt: skip
     assert len(spans) == 3 and all(before[1] <= after[0] for before, after in itertools.pairwise(spans)), spans
 

@@ -15,7 +15,7 @@ from kfm.clock import SystemClock
 from kfm.store.sqlite import SqliteStore
 
 MODULE = """
-import os, signal, time
+import dataclasses, os, signal, time
 import msgspec
 from kfm.errors import Denied
 from kfm.jobs.base import JobContext, JobResult, JobType
@@ -26,6 +26,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     megabytes: int = 0
     end: str = ""  # error, deny, kill
     mark: str = ""
+    hold: bool = False
 
 
 def run(ctx: JobContext) -> JobResult:
@@ -36,6 +37,9 @@ def run(ctx: JobContext) -> JobResult:
     if p.end == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(p.seconds)
+    go = [os.environ["KFM_TEST_MARKS"] + end for end in (".go", f".go-{os.getpid()}")]
+    while p.hold and not any(map(os.path.exists, go)):
+        time.sleep(0.02)
     if p.end == "odd":
         raise ValueError("\\udcff\\0" + "y" * (20 << 20))
     if p.end == "error":
@@ -59,9 +63,10 @@ def run(ctx: JobContext) -> JobResult:
 
 JOB = JobType(
     name="test.nap", purpose="sleep", triggers="tests", inputs="none", outputs="none", parameters=Parameters, idempotency="nothing is written",
-    rules=("none",), zone_in="Work", zone_out="Work", run=run, timeout_s=int(os.environ.get("KFM_TEST_TIMEOUT", "60")),
+    rules=("none",), zone_in="Work", zone_out="Work", run=run, timeout_s=int(os.environ.get("KFM_TEST_TIMEOUT", "600")),
     memory_mb=int(os.environ.get("KFM_TEST_MEMORY", "1024")), max_attempts=1,
 )
+CALM = dataclasses.replace(JOB, name="test.calm", timeout_s=600)
 """
 
 
@@ -73,7 +78,7 @@ class Workers:
         package = folder / "package"
         (package / "kfmnap-1.dist-info").mkdir(parents=True)
         (package / "kfmnap-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: kfmnap\nVersion: 1\n")
-        (package / "kfmnap-1.dist-info" / "entry_points.txt").write_text("[kfm.jobs]\ntest.nap = kfmnap\n")
+        (package / "kfmnap-1.dist-info" / "entry_points.txt").write_text("[kfm.jobs]\ntest.nap = kfmnap\ntest.calm = kfmnap:CALM\n")
         (package / "kfmnap.py").write_text(MODULE)
         self.marks = folder / "marks"
         self.marks.touch()
@@ -87,7 +92,7 @@ class Workers:
 
     def kfm(self, *args: str, **env: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", "kfm", *args, "-w", str(self.ws)]
-        return subprocess.run(command, capture_output=True, text=True, env={**self.env, **env}, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, env={**self.env, **env}, timeout=300)
 
     def start(self, *args: str, **env: str) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "workers", "run", "-w", str(self.ws), *args]
@@ -116,10 +121,14 @@ class Workers:
     def job(self, job_id: str) -> Any:
         return self.store.read(lambda tx: tx.jobs.of(job_id))
 
+    def go(self, pid: int | None = None) -> None:
+        """Let the jobs that hold go on, or the one of this process."""
+        Path(f"{self.marks}.go" if pid is None else f"{self.marks}.go-{pid}").touch()
+
     def until(self, true: Callable[[], Any], what: str = "") -> Any:
-        for _ in range(1200):
-            found = true()
-            if found:
+        end = time.monotonic() + 180
+        while time.monotonic() < end:
+            if found := true():
                 return found
             time.sleep(0.05)
         raise AssertionError(f"it never came: {what}; marks: {self.marks.read_text()}")
