@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kfm.flock import is_unlocked
@@ -32,6 +32,7 @@ def aside(purpose: str) -> Iterator[Path]:
 def sweep_aside() -> None:
     """Remove what dead processes of this user left; one without a lock is just being made."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        lock = folder / "lock"
-        if lock.is_file() and folder.stat().st_uid == os.getuid() and is_unlocked(lock):
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # another user's, into which we may not look, or gone meanwhile
+            lock = folder / "lock"
+            if folder.lstat().st_uid == os.getuid() and lock.is_file() and is_unlocked(lock):
+                shutil.rmtree(folder, ignore_errors=True)
