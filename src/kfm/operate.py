@@ -1,6 +1,6 @@
 """operate: what people do to a channel. Each act appends one generation and leaves every version where it is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from kfm.moments import check_clock
 from kfm.projection import project
 from kfm.raw import checksums
 from kfm.records import derived_prov, read_facts, version_records
-from kfm.release import keep_precise, open_table, records_of_version, release, rule_path, suppress_rules
+from kfm.release import governed, keep_precise, keep_released, open_table, records_of_version, rule_path, suppress_rules
 from kfm.store.base import Tx
 from kfm.verify import Verified, verify_in_zone
 from kfm.world import World
@@ -69,11 +69,14 @@ def withdraw_whole(world: World, dataset_id: str, partition: str | None, reason:
     return _operate(world, dataset_id, "withdraw", lambda head: _without_name(world, dataset_id, head, partition, said), reason)
 
 
-def withdraw_rule(world: World, dataset_id: str, rule: dict[str, Any], reason: str, judge: Judge, **said: Any) -> GenerationPredicate:
+def withdraw_rule(
+    world: World, dataset_id: str, rule: dict[str, Any], reason: str, judge: Judge, heard: Callable[[int], None] | None = None, **said: Any
+) -> GenerationPredicate:
     """Append a generation without the records a rule names. The rule lies on the restricted side; the generation carries a
     commitment to it, so that the withdrawal does not tell what it withdrew. Nothing is published again without that rule.
-    What is left is judged like any other version; where it may not be shown, nothing is official afterwards."""
-    return _operate(world, dataset_id, "withdraw", lambda head: _by_rule(world, dataset_id, head, rule, judge, said), reason)
+    What is left is judged like any other version; where it may not be shown, nothing is official afterwards. `heard` is told how many
+    records fit; who gets this far holds the key they are sealed with."""
+    return _operate(world, dataset_id, "withdraw", lambda head: _by_rule(world, dataset_id, head, rule, judge, heard, said), reason)
 
 
 def lift(
@@ -257,7 +260,15 @@ def _left(world: World, head: Generation, gone: str) -> tuple[str | None, str | 
     return derived(world, head, {**facts, "artifacts": left}, {p: s for p, s in precise.items() if p in left})
 
 
-def _by_rule(world: World, dataset_id: str, head: Generation, rule: dict[str, Any], judge: Judge, said: dict[str, Any]) -> Choice:
+def _by_rule(
+    world: World,
+    dataset_id: str,
+    head: Generation,
+    rule: dict[str, Any],
+    judge: Judge,
+    heard: Callable[[int], None] | None,
+    said: dict[str, Any],
+) -> Choice:
     entry = world.registry(dataset_id)
     if head.version_id is None or entry is None or world.vaults is None:
         raise _nothing(dataset_id)
@@ -266,22 +277,27 @@ def _by_rule(world: World, dataset_id: str, head: Generation, rule: dict[str, An
     facts = read_facts(world.data, dataset_id, head.version_id)
     kept = {p: {**a, "from": f"processed/{dataset_id}/{head.version_id}/{p}"} for p, a in facts["artifacts"].items()}
     precise = records_of_version(world, dataset_id, head.version_id, kept) if world.is_private(dataset_id) else kept
-    made, last, dropped = {}, None, 0
-    for path in facts["artifacts"]:
-        if path not in precise:
-            raise UsageError(
-                f"The records of {dataset_id} are not here any more.", expected="its sealed records", remedy="Withdraw the whole dataset."
-            )
-        shape = TransformResult(artifact=path, books=Books(), schema=(), content_id="", profile={})
-        with world.data.scratch() as scratch:
-            made[path], last, explained = release(world, entry, precise[path], path, shape, rules, scratch, last=precise[path])
-        if explained is not None:
-            precise[path] = {**precise[path], "explained": explained}
-        dropped += last.books.dropped.get("withdrawn", 0)
-    if last is None or not dropped:
-        raise UsageError(
-            f"No record of {dataset_id} is like that.", expected="a rule that some record fits", remedy="Check the names and values."
-        )
+    made, last = {}, None
+    with world.data.scratch() as scratch:
+        rooms = {path: room(scratch, str(n)) for n, path in enumerate(facts["artifacts"])}
+        found: dict[str, TransformResult] = {}
+        for path in rooms:
+            if path not in precise:
+                raise UsageError(
+                    f"The records of {dataset_id} are not here any more.",
+                    expected="its sealed records",
+                    remedy="Withdraw the whole dataset.",
+                )
+            shape = TransformResult(artifact=path, books=Books(), schema=(), content_id="", profile={})
+            found[path] = governed(world, entry, precise[path], path, shape, rules, rooms[path], last=precise[path])
+        count = _check_fits(dataset_id, rule, rules[:-1], found.values(), erased=bool(said.get("erased")))  # before anything is kept
+        for path in rooms:
+            made[path], last, explained = keep_released(world, entry, path, found[path], rooms[path])
+            if explained is not None:
+                precise[path] = {**precise[path], "explained": explained}
+    assert last is not None  # a version has a table
+    if heard is not None:
+        heard(count)
     commitment = world.vaults.commit(dataset_id, raw.decode())
     world.keep(rule_path(dataset_id, commitment), raw)
     signed = [{"commitment": commitment, "kind": next(iter(rule)), **said}]
@@ -300,6 +316,38 @@ def _by_rule(world: World, dataset_id: str, head: Generation, rule: dict[str, An
     if not judge(world, head, {**left, "base_generation": head.generation, **books}):
         return None, None, signed
     return (*derived(world, head, left, precise if world.is_private(dataset_id) else {}), signed)
+
+
+def _check_fits(
+    dataset_id: str, rule: dict[str, Any], earlier: Sequence[dict[str, Any]], found: Iterable[TransformResult], *, erased: bool
+) -> int:
+    """How many records a rule names that none before it did; of a private dataset the sealed records still hold what was withdrawn.
+
+    Raises `UsageError`. What was withdrawn before may be erased now.
+    """
+    counted = [result.fits for result in found if result.fits is not msgspec.UNSET]
+    named, alone = sum(n for n, _ in counted), sum(n for _, n in counted)
+    if alone or (erased and (named or rule in earlier)):
+        return alone or named
+    looked = _told(rule)
+    if named:
+        raise UsageError(
+            f"Every record of {dataset_id} that {looked} is withdrawn already.",
+            expected="a record that is not",
+            remedy="Nothing was changed. `--erase` destroys what was withdrawn.",
+        )
+    raise UsageError(
+        f"No record of {dataset_id} {looked}.",
+        expected="a rule that some record fits",
+        remedy="Check the names and values; nothing was changed.",
+    )
+
+
+def _told(rule: dict[str, Any]) -> str:
+    """What a rule looks for, in words."""
+    if "area" in rule:
+        return f"lies in {','.join(f'{number:g}' for number in rule['area'])}"
+    return "has " + " and ".join(f"{name}={value}" for name, value in rule["records"].items())
 
 
 def derived_candidate(world: World, facts: dict[str, Any]) -> dict[str, Any]:

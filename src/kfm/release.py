@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kfm.wal import Wal
 
 __all__ = [
-    "Released", "Tables", "base_table", "candidate_of", "candidate_path", "check_shown", "digest_of", "explained_before", "govern_job", "is_withheld", "keep_precise", "measured",
+    "Released", "Tables", "base_table", "candidate_of", "candidate_path", "check_shown", "digest_of", "explained_before", "govern_job", "governed", "is_withheld", "keep_precise", "keep_released", "measured",
     "merge_tables", "new_columns", "open_table", "precise_path", "records_of_version", "release", "release_mark", "release_marks", "rule_path", "says_newer", "sealed_records", "shown_last",
     "staged_tables", "store_table", "suppress_rules", "tables_of",
 ]  # fmt: skip
@@ -536,6 +536,21 @@ def release(
 
     `last` is the records the public table of now was released from: the difference to it is judged like a release.
     """
+    return keep_released(world, entry, name, governed(world, entry, stored, name, result, rules, scratch, last=last), scratch, work)
+
+
+def governed(
+    world: World,
+    entry: DatasetEntry,
+    stored: Mapping[str, Any],
+    name: str,
+    result: TransformResult,
+    rules: tuple[dict[str, Any], ...],
+    scratch: Path,
+    *,
+    last: Mapping[str, Any] | None = None,
+) -> TransformResult:
+    """The same in `scratch` alone: nothing is kept of it yet."""
     if not name.endswith(".parquet"):
         raise Denied(
             f"{name} of {entry.dataset_id} is no table, so no rule can take records out of it.",
@@ -545,7 +560,11 @@ def release(
     table = open_table(world, entry.dataset_id, stored, room(scratch, "plain"))
     before = explained_before(world, entry, last, room(scratch, "before"))
     job = govern_job(entry, table, name, result.schema, rules, stored["digest"], before=before)
-    released = world.transform(job, room(scratch, "released"), None)
+    return world.transform(job, room(scratch, "released"), None)
+
+
+def keep_released(world: World, entry: DatasetEntry, name: str, released: TransformResult, scratch: Path, work: Any = None) -> Released:
+    """Keep as parts what `governed` left in `scratch`."""
     private = world.is_private(entry.dataset_id)  # what may be shown is not known before it is judged
     table = scratch / "released" / name
     made = store_table(world, work, entry.dataset_id, table, seal=private, scratch=scratch, rows=released.rows, shown=True)

@@ -509,6 +509,23 @@ def test_two_withdrawals_of_private_records(kfm: Kfm, ws: Path, up: Upstream, re
     assert set(table(ws, version_of(kfm)).schema.names) == {"h3_cell", "period", "geometry"}
 
 
+def test_a_mistyped_second_withdrawal_of_private_records_is_refused_and_changes_nothing(kfm: Kfm, ws: Path, released: bytes) -> None:
+    """The sealed records still hold what the first one withdrew."""
+    assert kfm("withdraw", "--yes", SITES, "--record", "site_no=14XX0007", "--reason", "asked").code == 0
+    before = tree(ws, without=("ledger",))
+    for looked, told in (
+        (("--record", "site_no=14XX9999"), f"No record of {SITES} has site_no=14XX9999."),
+        (("--record", "site_no=14XX9999", "--erase", "--authority", "District Court"), f"No record of {SITES} has site_no=14XX9999."),
+        (("--area=-10,50,-9,51",), f"No record of {SITES} lies in -10,50,-9,51."),
+        (("--record", "site_no=14XX0007"), f"Every record of {SITES} that has site_no=14XX0007 is withdrawn already."),
+    ):
+        said = kfm("withdraw", "--yes", SITES, *looked, "--reason", "asked")
+        assert said.code == 2 and told in " ".join(said.err.split()), looked
+        assert tree(ws, without=("ledger",)) == before, looked
+    shown = kfm("withdraw", SITES, "--record", "site_no=14XX0008", "--dry-run", "--json")
+    assert shown.code == 0 and shown.json["records"] == 1 and tree(ws, without=("ledger",)) == before
+
+
 def test_a_withdrawal_under_weaker_rules_shows_nothing(kfm: Kfm, ws: Path, up: Upstream, released: bytes) -> None:
     change(ws, RELEASE, "")
     assert kfm("withdraw", "--yes", SITES, "--record", "site_no=14XX0007", "--reason", "asked").code == 0

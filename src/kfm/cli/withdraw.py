@@ -7,10 +7,11 @@ The rows it takes out are shown first and a person is asked; --dry-run shows the
 that is generation N by the signed word of an approver, which the channel keeps; what was erased stays gone.
 
 --json = {"status": "withdrawn", dataset_id, generation, version_id, erased_files}; with --dry-run {"status": "dry_run", dataset_id,
-version_id (what is left), rows, removed, changed, samples, not_shown}; with --undo {"status": "lifted", dataset_id, generation, version_id, by}.
+version_id (what is left), rows, removed, changed, samples, not_shown, records (that fit)}; with --undo {"status": "lifted", dataset_id, generation, version_id, by}.
 """
 
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kfm import canonical
@@ -121,14 +122,16 @@ def _is_same(world: World, args: Any, rule: dict[str, Any] | None, made: Generat
     return any(told.get("commitment") == commitment for told in made.suppress)
 
 
-def _withdrawn(world: World, args: Any, rule: dict[str, Any] | None, *, erase: bool) -> GenerationPredicate:
+def _withdrawn(
+    world: World, args: Any, rule: dict[str, Any] | None, *, erase: bool, heard: Callable[[int], None] | None = None
+) -> GenerationPredicate:
     said: dict[str, Any] = {"authority": args.authority.strip()} if args.authority.strip() else {}
     if erase:
         said |= {"erased": True, "date": world.clock.now().date().isoformat()}
     if rule is None:
         return withdraw_whole(world, args.dataset, args.partition, args.reason.strip(), **said)
     try:
-        return withdraw_rule(world, args.dataset, rule, args.reason.strip(), may_show, **said)
+        return withdraw_rule(world, args.dataset, rule, args.reason.strip(), may_show, heard, **said)
     except CaptureRefused as error:
         if not error.code.startswith("suppress."):
             raise
@@ -143,17 +146,19 @@ class Preview(NamedTuple):
     version_id: str | None  # what would be left
     diff: Diff | None
     not_shown: str = ""  # why there are no rows
+    records: int | None = None  # that the rule names; what is shown may be groups of them
 
 
 def _preview(workspace: Workspace, args: Any, rule: dict[str, Any] | None) -> Preview:
     """The withdrawal done in a world where nothing stays, and the difference it makes."""
+    counted: list[int] = []
     with open_world(workspace, dry_run=args.dataset, asks=True) as world:
         try:
             old = located(world, args.dataset)
         except Denied as error:
-            made = _withdrawn(world, args, rule, erase=False)  # nothing is destroyed to be shown
-            return Preview(made.version_id, None, error.happened)
-        made = _withdrawn(world, args, rule, erase=False)  # nothing is destroyed to be shown
+            made = _withdrawn(world, args, rule, erase=args.erase, heard=counted.append)  # in a world where nothing is destroyed
+            return Preview(made.version_id, None, error.happened, counted[-1] if counted else None)
+        made = _withdrawn(world, args, rule, erase=args.erase, heard=counted.append)
         try:
             from kfm.diff.tables import diff_files
 
@@ -162,8 +167,9 @@ def _preview(workspace: Workspace, args: Any, rule: dict[str, Any] | None) -> Pr
                 old.files, new, old.business_key, limit=args.limit, dataset_id=args.dataset, labels=(old.label, "what is left")
             )
         except (ImportError, Denied) as error:
-            return Preview(made.version_id, None, getattr(error, "happened", f"{error} What reads Parquet is not installed."))
-    return Preview(made.version_id, diff)
+            why = getattr(error, "happened", f"{error} What reads Parquet is not installed.")
+            return Preview(made.version_id, None, why, counted[-1] if counted else None)
+    return Preview(made.version_id, diff, records=counted[-1] if counted else None)
 
 
 def _show(args: Any, found: Preview) -> None:
@@ -174,9 +180,11 @@ def _show(args: Any, found: Preview) -> None:
             counts = {"rows": told.get("rows_a"), "removed": told.get("removed"), "changed": told.get("changed")}
             emit(
                 {"status": "dry_run", "dataset_id": args.dataset, "version_id": found.version_id, **counts}
-                | {"samples": told.get("samples", []), "not_shown": found.not_shown}
+                | {"samples": told.get("samples", []), "not_shown": found.not_shown, "records": found.records}
             )
         return
+    if found.records is not None:
+        print(f"{found.records:,} record{' fits' if found.records == 1 else 's fit'}.")
     if diff is None:
         print(f"The rows are not shown: {found.not_shown}")
     else:

@@ -161,6 +161,7 @@ class TransformResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     unchanged: bool = False  # acquire: it is the one that was known, so nothing was asked for
     steps: tuple[dict[str, Any], ...] = ()  # govern: what was done, in public words: {step, discharges, ...settings}
     change: Measured | UnsetType = UNSET  # measure: all of it; merge: what the absence of rows did
+    fits: tuple[Count, Count] | UnsetType = UNSET  # govern: the records that its last suppression rule names, and those only it names
     unconfined: str | UnsetType = UNSET  # what the system lacked to hold the child; said by the parent alone
     found: tuple[dict[str, str], ...] | UnsetType = UNSET  # search: {file, column, what, how} of whatever gives something away
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import shapely
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from kfm.connectors.base import EXPLAINED, Books, Refused, TransformJob, TransformResult
 from kfm.connectors.merge import _TYPES, extend
@@ -49,7 +49,8 @@ def govern(job: TransformJob, scratch: Path) -> TransformResult:
             batches = rows.kept(tuple(c.name for c in columns))
         else:
             columns, batches = _released(job, job.release, columns, rows, scratch)
-        return write_table(job, scratch, columns, batches, books=rows.books, steps=_steps(job))
+        made = write_table(job, scratch, columns, batches, books=rows.books, steps=_steps(job))
+        return msgspec.structs.replace(made, fits=rows.fits)
 
 
 def _steps(job: TransformJob) -> tuple[dict[str, Any], ...]:
@@ -165,6 +166,14 @@ class _Rows:
                 else:
                     lost[at] = self.where.inside(batch, rule)
         self.drop("withdrawn", self._any(self._withdrawn))
+
+    @property
+    def fits(self) -> tuple[int, int] | UnsetType:
+        """How many rows the last rule names, and how many of them no rule before it does."""
+        if not self._withdrawn:
+            return UNSET
+        *earlier, last = self._withdrawn
+        return int(last.sum()), int((last & ~self._any(earlier)).sum())
 
     def _any(self, masks: Iterable[Mask]) -> Mask:
         found: Mask = np.logical_or.reduce([np.zeros(len(self.keep), np.bool_), *masks])
