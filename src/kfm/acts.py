@@ -5,7 +5,7 @@ from contextlib import suppress
 import msgspec
 from msgspec.structs import replace
 
-from kfm import canonical
+from kfm import canonical, inbox
 from kfm.clock import rfc3339
 from kfm.closing import follow_up
 from kfm.errors import Fenced, IntegrityError
@@ -17,7 +17,7 @@ from kfm.store.base import Tx
 from kfm.world import World
 from kfm.zones.base import Zone
 
-__all__ = ["Act", "after", "check_erased", "drop", "erasing", "intend", "meant", "owed", "pinned", "settle"]
+__all__ = ["Act", "after", "check_erased", "drop", "erasing", "intend", "meant", "owed", "pinned", "planned_sources", "settle"]
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +25,9 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
 
     at: str
     predicate: GenerationPredicate
+    inbox: dict[str, int] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # an erasure: files that people brought and it destroys, too; when each was written
 
     @property
     def erases(self) -> bool:
@@ -40,8 +43,11 @@ def _folder(dataset_id: str) -> str:
     return f"work/{dataset_id}/acts"
 
 
-def intend(tx: Tx, world: World, predicate: GenerationPredicate) -> Act:
-    """Say durably what is about to be appended. A sweep looks for this in a transaction like this one: the version stays from here on."""
+def intend(tx: Tx, world: World, predicate: GenerationPredicate, *, sources: bool = False) -> Act:
+    """Say durably what is about to be appended. A sweep looks for this in a transaction like this one: the version stays from here on.
+
+    `sources`: an erasure of records destroys the files they came from, too; one of everything that is in them does so anyway.
+    """
     dataset_id, version_id = predicate.dataset_id, predicate.version_id
     tx.schedule.alone(dataset_id)
     if version_id is not None and not world.data.exists(f"processed/{dataset_id}/{version_id}/checksums.sha256"):
@@ -50,9 +56,19 @@ def intend(tx: Tx, world: World, predicate: GenerationPredicate) -> Act:
             expected="a version that retention has kept",
             remedy=f"`kfm runs {dataset_id}` lists others.",
         )
-    act = Act(at=rfc3339(world.clock.now()), predicate=predicate)
+    act = Act(at=rfc3339(world.clock.now()), predicate=predicate, inbox=planned_sources(tx, world, predicate, sources) or msgspec.UNSET)
     world.data.create(act.path, pretty(act))
     return act
+
+
+def planned_sources(tx: Tx, world: World, predicate: GenerationPredicate, asked: bool) -> dict[str, int]:
+    """The files of the inbox that an erasure destroys; one that another dataset comes from as well stays."""
+    if not any(rule.get("erased") for rule in predicate.suppress) or not (asked or inbox.swept(predicate.suppress)):
+        return {}
+    found = inbox.brought(world, tx, predicate.dataset_id, inbox.scope(predicate.suppress))
+    shared = inbox.others(world, tx, predicate.dataset_id, found)
+    own = (path for path in found if path.startswith(f"{inbox.INBOX}/") and path not in shared)
+    return {path: at for path in own if (at := inbox.written(world, path)) is not None}
 
 
 def drop(world: World, act: Act) -> None:

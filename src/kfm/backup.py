@@ -17,9 +17,10 @@ import msgspec
 from kfm import __version__, canonical
 from kfm.clock import SystemClock, rfc3339
 from kfm.durable import replace_durably, sync_folder
-from kfm.erase import Mark, erase_again
+from kfm.erase import Mark, erase_again, left_in_inbox
 from kfm.errors import IntegrityError, UsageError
 from kfm.flock import is_unlocked
+from kfm.inbox import brought
 from kfm.model import ids
 from kfm.store.base import Served
 from kfm.store.sqlite import standing_still
@@ -27,7 +28,7 @@ from kfm.wiring import open_store, open_world, reindex_workspace
 from kfm.workspace import Workspace, open_workspace
 from kfm.zones.base import check_path, hash_file
 
-__all__ = ["UNFINISHED", "Manifest", "check_backup", "make_backup", "restore_backup"]
+__all__ = ["UNFINISHED", "Manifest", "check_backup", "make_backup", "plain_sources", "restore_backup"]
 
 ERASED = "ERASED-"  # the beginning of the names of files that say what was erased since
 MANIFEST, STORE, FILES, UNFINISHED = "BACKUP.json", "store.sqlite", "workspace", ".kfm-unfinished"
@@ -106,6 +107,18 @@ def _known_backups(workspace: Workspace) -> list[bytes]:
     """A line for each backup of this workspace: an erasure marks those it reaches."""
     path = workspace.ledger / "backups.jsonl"
     return path.read_bytes().splitlines() if path.is_file() else []
+
+
+def plain_sources(workspace: Workspace, made: Manifest) -> dict[str, str]:
+    """Files that people brought and that lie in a backup as they are, though what was made from them is sealed or was erased; why."""
+    found: dict[str, str] = {}
+    with open_world(workspace) as world:
+        for dataset_id in workspace.registered():
+            if world.is_private(dataset_id):
+                paths = world.store.read(lambda tx: brought(world, tx, dataset_id))
+                found |= dict.fromkeys(paths, f"{dataset_id}, which comes from it, is not public")
+            found |= {path: why for path, (why, _) in left_in_inbox(world, dataset_id).items()}
+    return {path: why for path, why in sorted(found.items()) if path in made.files}
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import msgspec
 
 from kfm.acts import owed
 from kfm.clock import rfc3339
-from kfm.erase import destroy_left, left_behind
+from kfm.erase import destroy_left, left_behind, left_in_inbox
 from kfm.errors import Fenced, IntegrityError, KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly
@@ -131,6 +131,9 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
     destroyed = bool(late) and fix and _erased(world, dataset_id)
     for path, what in late:
         found.add("erasure.unfinished", path, what, "Run `kfm resume` or `kfm doctor --fix`.", destroyed)
+    for path, (what, needed) in left_in_inbox(world, dataset_id).items():
+        if not needed:
+            found.add("erasure.inbox", path, what, "Remove it, or bring one without what was erased.")
     for act in (a for a in owed(world, dataset_id) if not a.erases):
         what = f"generation {act.predicate.generation} is there, and what follows from it was not done"
         found.add("act.unfinished", act.path, what, "Run `kfm resume` or `kfm doctor --fix`.", fix)
@@ -153,7 +156,8 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
             render_raw(world.data, dataset_id, world.publisher.update_metadata)
     bytes_ = Verified()
     verify_dataset(world, dataset_id, bytes_)
-    for problem in bytes_.problems:
+    said = {row["where"] for row in found.rows if row["code"].startswith("erasure.")}
+    for problem in (p for p in bytes_.problems if p["where"] not in said):
         found.add(
             "bytes.damaged", problem["where"], problem["what"], "Restore the file from a backup, or run the dataset again with --force."
         )

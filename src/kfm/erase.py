@@ -5,13 +5,14 @@ next (the command itself, `resume`, `doctor --fix`, the next run) destroys them 
 """
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kfm.acts import Act, after, drop, erasing, intend, meant
+from kfm import inbox
+from kfm.acts import Act, after, drop, erasing, intend, meant, planned_sources
 from kfm.channel import pinned_parts
 from kfm.clock import rfc3339
 from kfm.errors import KfmError
@@ -29,7 +30,18 @@ from kfm.store.base import Token, Tx
 from kfm.world import World
 from kfm.zones.base import Zone
 
-__all__ = ["Erasure", "Mark", "backups_of", "destroy_left", "erase_again", "finish_erasure", "left_behind", "plan_again", "unfinished"]
+__all__ = [
+    "Erasure",
+    "Mark",
+    "backups_of",
+    "destroy_left",
+    "erase_again",
+    "finish_erasure",
+    "left_behind",
+    "left_in_inbox",
+    "plan_again",
+    "unfinished",
+]
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +95,7 @@ def finish_erasure(world: World, dataset_id: str, wait_s: float = 0.0) -> int | 
         acts = erasing(world, dataset_id)
         if not acts:
             return None  # another was faster
-        count = _erase(world, dataset_id, tokens)
+        count = _erase(world, dataset_id, tokens, acts)
         now = rfc3339(world.clock.now())
         for act in acts:
             number = act.predicate.generation
@@ -159,7 +171,10 @@ def erase_again(world: World, mark: Mark, backup: Path) -> None:
         world.data.create(approvals_path(made.dataset_id, run_id), text.encode())
     for name, text in mark.channel.items():
         world.data.create(f"catalog/channels/{made.dataset_id}/{name}", text.encode())
-    world.data.create(mark.act.path, pretty(mark.act))
+    world.store.transaction(lambda tx: world.channel(made.dataset_id).head(tx))
+    here = world.store.read(lambda tx: planned_sources(tx, world, made, bool(mark.act.inbox)))  # some may have gone before it was planned
+    act = msgspec.structs.replace(mark.act, inbox=here | (mark.act.inbox or {}) or msgspec.UNSET)
+    world.data.create(act.path, pretty(act))
     finish_erasure(world, made.dataset_id)
 
 
@@ -172,7 +187,7 @@ def _over(tx: Tx, world: World, act: Act, tokens: list[Token]) -> None:
     after(tx, world, act)
 
 
-def _erase(world: World, dataset_id: str, tokens: list[Token]) -> int:
+def _erase(world: World, dataset_id: str, tokens: list[Token], acts: Sequence[Act]) -> int:
     """The store forgets first: nobody resumes what has no files any more. The data key goes before what it sealed, for it reaches copies."""
     head = _settled_head(world, dataset_id)
     for zone in (world.data, world.root):
@@ -186,6 +201,8 @@ def _erase(world: World, dataset_id: str, tokens: list[Token]) -> int:
             world.store.transaction(lambda tx: tx.leases.check(*tokens), durable=False)  # a frozen eraser destroys nothing newer
             zone.remove_all(folder)
             count += len(folder)
+    world.store.transaction(lambda tx: tx.leases.check(*tokens), durable=False)
+    count += sum(inbox.destroy(world, act.inbox or {}, dt.datetime.fromisoformat(act.at)) for act in acts)
     world.store.vacuum()
     render_raw(world.data, dataset_id, world.publisher.update_metadata)
     project(world, dataset_id)
@@ -300,6 +317,29 @@ def left_behind(world: World, dataset_id: str) -> Iterator[tuple[str, str]]:
         late = nothing and path.startswith((f"raw/{dataset_id}/captures/", f"work/{dataset_id}/parts/"))
         if older or late or _is_kept(path, gone):  # a backup that was copied back is as old as it was
             yield path, _why(number)
+
+
+def left_in_inbox(world: World, dataset_id: str) -> dict[str, tuple[str, str]]:
+    """Files that people brought, from before an erasure of what is in them: path -> why it is told, and another dataset that needs it or ""."""
+    channel, found = world.channel(dataset_id), dict[str, tuple[str, str]]()
+    for generation in world.store.read(lambda tx: tx.index.generations(dataset_id)):
+        if generation.kind != "withdraw":
+            continue
+        try:
+            rules = channel.unverified(generation.generation).suppress
+        except KfmError:
+            return found  # said elsewhere
+        if not any(rule.get("erased") for rule in rules):
+            continue
+        over, now, of = _finished(world, dataset_id, generation.generation), world.clock.now().timestamp(), inbox.scope(rules)
+        paths = world.store.read(lambda tx: inbox.brought(world, tx, dataset_id, of))
+        shared = world.store.read(lambda tx: inbox.others(world, tx, dataset_id, paths))
+        for path in paths:
+            at = (inbox.written(world, path) or 0) / 1e9
+            if not over or at <= over or at > now:  # a time to come says nothing
+                why = f"generation {generation.generation} of {dataset_id} erased what it was the source of, and it is here"
+                found[path] = (why, shared.get(path, ""))
+    return found
 
 
 def _finished(world: World, dataset_id: str, number: int) -> float:

@@ -70,13 +70,23 @@ def withdraw_whole(world: World, dataset_id: str, partition: str | None, reason:
 
 
 def withdraw_rule(
-    world: World, dataset_id: str, rule: dict[str, Any], reason: str, judge: Judge, heard: Callable[[int], None] | None = None, **said: Any
+    world: World,
+    dataset_id: str,
+    rule: dict[str, Any],
+    reason: str,
+    judge: Judge,
+    heard: Callable[[int], None] | None = None,
+    *,
+    sources: bool = False,
+    **said: Any,
 ) -> GenerationPredicate:
     """Append a generation without the records a rule names. The rule lies on the restricted side; the generation carries a
     commitment to it, so that the withdrawal does not tell what it withdrew. Nothing is published again without that rule.
     What is left is judged like any other version; where it may not be shown, nothing is official afterwards. `heard` is told how many
-    records fit; who gets this far holds the key they are sealed with."""
-    return _operate(world, dataset_id, "withdraw", lambda head: _by_rule(world, dataset_id, head, rule, judge, heard, said), reason)
+    records fit; who gets this far holds the key they are sealed with. `sources`: an erasure destroys the files of the inbox, too."""
+    return _operate(
+        world, dataset_id, "withdraw", lambda head: _by_rule(world, dataset_id, head, rule, judge, heard, said), reason, sources=sources
+    )
 
 
 def lift(
@@ -142,7 +152,14 @@ def _lift_to(world: World, head: Generation, lifts: Lift, person: str, check: Ca
 
 
 def _operate(
-    world: World, dataset_id: str, kind: Any, choose: Callable[[Generation], Choice], reason: str, lifts: Lift | None = None
+    world: World,
+    dataset_id: str,
+    kind: Any,
+    choose: Callable[[Generation], Choice],
+    reason: str,
+    lifts: Lift | None = None,
+    *,
+    sources: bool = False,
 ) -> GenerationPredicate:
     channel = world.channel(dataset_id)
     while True:
@@ -162,7 +179,7 @@ def _operate(
             suppress=suppress,
             lifts=lifts,
         )
-        act = world.store.transaction(lambda tx: intend(tx, world, predicate))
+        act = world.store.transaction(lambda tx: intend(tx, world, predicate, sources=sources))
         if channel.append(predicate):  # in no transaction: one that fails later could not take it back
             with world.ended():  # what is owed and what is shown follow at the next tick, whatever keeps them from following now
                 settle(world, dataset_id)

@@ -107,7 +107,7 @@ def verify_in_zone(zone: Zone, folder: str, found: Verified) -> None:
 
 def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | None = None) -> None:
     """The whole channel, every version it points at (or one), every receipt it names, every capture."""
-    from kfm.erase import left_behind
+    from kfm.erase import left_behind, left_in_inbox
     from kfm.named import verify_named  # it reads through rooms that verify before they act
     from kfm.retention import removed_versions  # missing, and rightly so
 
@@ -123,6 +123,11 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
     with suppress(KfmError):  # a damaged generation, which is said already
         for path, why in left_behind(world, dataset_id) if only is None else ():
             found.wrong(path, why, 3)
+        for path, (why, needed) in left_in_inbox(world, dataset_id).items() if only is None else ():
+            if needed:
+                found.notes.append(f"{path}: {why}, for {needed} comes from it, too")
+            else:
+                found.wrong(path, f"{why}; remove it, or bring one without what was erased", 3)
     if only is not None or erasing(world, dataset_id):  # half of it may be gone, and all of it is to go
         return
     _verify_work(world, dataset_id, found)

@@ -203,3 +203,35 @@ def test_what_was_made_after_an_erasure_stays_also_when_a_copy_lost_all_times(tw
         assert [path for path, _ in left_behind(world, QUAKES) if path.startswith(tops)] == [old]
         world.data.replace(f"work/{QUAKES}/erasures/00000003.json", b"{")
         assert [path for path, _ in left_behind(world, QUAKES) if path.startswith(tops)] == [], "nobody knows when, so nothing is older"
+
+
+def test_the_source_that_a_person_brought_is_named_or_goes_with_what_was_made_from_it(
+    kfm: Kfm, ws: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = "title: Trees\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\nbusiness_key: [id]\ncadence: static\nsource: "
+    for name, file in (("trees", "trees.csv"), ("shrubs", "trees/shared.csv")):
+        source = f"{{kind: http_file, format: csv, url: 'file:///inbox/{file}'}}"
+        (ws / f"data/registry/{name}.yml").write_text(f"dataset_id: {name}\n{entry}{source}\n")
+    (ws / "inbox" / "trees").mkdir(parents=True)
+    brought = ["inbox/trees.csv", "inbox/trees/older.csv", "inbox/trees/shared.csv"]
+    for path in brought:
+        (ws / path).write_text("id,kind\n" + "".join(f"t{n},oak\n" for n in range(4)))
+    assert kfm("run", "trees").code == 0
+    order = ("withdraw", "trees", "--yes", "--erase", "--reason", "x", "--authority", "District Court", "--json")
+    said = kfm(*order, "--record", "id=t1")
+    assert said.code == 0 and said.json["inbox"] == {"destroyed": [], "left": brought}, "the other records may be needed"
+    found = kfm("verify", "--json")
+    assert found.code == 3 and [p["where"] for p in found.json["problems"]] == brought[:2], "the third belongs to another dataset, too"
+    assert [f["where"] for f in kfm("doctor", "--json").json["findings"] if f["code"] == "erasure.inbox"] == brought[:2]
+    assert list(kfm("backup", str(tmp_path / "backup"), "--with-keys", "--json").json["plain"]) == brought
+    (ws / "inbox/trees/older.csv").unlink()
+    (ws / "inbox/trees.csv").write_text("id,kind\nt0,oak\nt2,oak\n")
+    assert kfm("verify").code == 0, "what was brought since is another file"
+    with monkeypatch.context() as killed:
+        die_at("star", 1, killed)
+        with pytest.raises(Killed):
+            main(["-w", str(ws), *order])
+    assert kfm("resume").code == 0 and kfm("verify").code == 0
+    assert [path for path in brought if (ws / path).exists()] == brought[2:], "of a whole dataset they go by the plan"
+    main(["backup", "--restore", str(tmp_path / "backup"), "-w", str(tmp_path / "new")])
+    assert [path for path in brought if (tmp_path / "new" / path).exists()] == brought[2:], "a restore destroys them again"

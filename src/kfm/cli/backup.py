@@ -8,18 +8,20 @@ kfm backup --restore DIR -w NEW         a workspace in NEW, in a store epoch of 
 Links that stay in the workspace or its repository are followed; others are named and left out (`left_out`).
 A backup made before `kfm withdraw --erase` is marked by it where it can be reached; a restore of it erases the same again (`erased`).
 Private keys stay out unless --with-keys is given: keep such a backup as you keep the keys.
---json = {status, path, files, bytes, epoch, keys, made_at, left_out}; of --restore = {status, path, files, erased, epoch, reindexed, reindex_needed, needs,
+Files in inbox/ are inside as people brought them; those that a dataset comes from which is not public, or was erased since, are named (`plain`).
+--json = {status, path, files, bytes, epoch, keys, made_at, left_out, plain}; of --restore = {status, path, files, erased, epoch, reindexed, reindex_needed, needs,
 findings, dry_run}.
 """
 
 import shlex
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kfm.backup import Manifest, check_backup, make_backup, restore_backup
+from kfm.backup import Manifest, check_backup, make_backup, plain_sources, restore_backup
 from kfm.cli.call import Parser, emit
 from kfm.cli.doctor import ADVICE, findings
 from kfm.cli.du import human
@@ -54,15 +56,17 @@ def main(args: Any) -> int:
         raise UsageError("No folder is named.", expected="kfm backup DIR", remedy="Name where the backup is to lie, or --restore DIR.")
     if args.verify:
         return _tell(args, check_backup(args.folder), "whole")
-    return _tell(args, make_backup(open_workspace(args.workspace), args.folder, link=args.link, with_keys=args.with_keys), "backed_up")
+    workspace = open_workspace(args.workspace)
+    made = make_backup(workspace, args.folder, link=args.link, with_keys=args.with_keys)
+    return _tell(args, made, "backed_up", plain_sources(workspace, made))
 
 
-def _tell(args: Any, made: Manifest, status: str) -> int:
+def _tell(args: Any, made: Manifest, status: str, plain: Mapping[str, str] | None = None) -> int:
     if args.json:
         emit(
             {
                 "status": status, "path": str(args.folder), "files": len(made.files), "bytes": made.size, "epoch": made.epoch,
-                "keys": made.keys, "made_at": made.made_at, "left_out": made.left_out or {},
+                "keys": made.keys, "made_at": made.made_at, "left_out": made.left_out or {}, **({} if plain is None else {"plain": plain}),
             }
         )  # fmt: skip
         return 0
@@ -70,6 +74,8 @@ def _tell(args: Any, made: Manifest, status: str) -> int:
     print(f"{sign('PASS')} {args.folder}  {len(made.files):,} files, {human(made.size)}, {inside}, of {made.made_at[:19]}Z")
     for name, why in (made.left_out or {}).items():
         print(f"  {sign('SUPERSEDED')} {name} is a link and not inside: {why}.")
+    for name, why in (plain or {}).items():
+        print(f"  {sign('SUPERSEDED')} {name} is inside as it was brought: {why}.")
     if status == "whole":
         print(f"\nNext  {program()} backup --restore {shlex.quote(str(args.folder))} -w NEW")
         return 0

@@ -1,28 +1,30 @@
 """Withdraw a whole dataset, a partition, records or an area. It stops being served, and never comes back by itself.
 
 The withdrawal is a generation of the channel that carries its own rule: whatever upstream delivers later is published without it,
-and --force does not lift it. --erase also destroys the bytes everywhere and leaves who ordered it and when.
+and --force does not lift it. --erase also destroys the bytes everywhere and leaves who ordered it and when: the files in inbox/ that a whole
+dataset or partition came from, too; where records are erased they are named, and --inbox destroys them.
 
 The rows it takes out are shown first and a person is asked; --dry-run shows them only, --yes does not ask. `--undo N` lifts the withdrawal
 that is generation N by the signed word of an approver, which the channel keeps; what was erased stays gone.
 
---json = {"status": "withdrawn", dataset_id, generation, version_id, erased_files}; with --dry-run {"status": "dry_run", dataset_id,
-version_id (what is left), rows, removed, changed, samples, not_shown, records (that fit)}; with --undo {"status": "lifted", dataset_id, generation, version_id, by}.
+--json = {"status": "withdrawn", dataset_id, generation, version_id, erased_files, backups, inbox: {destroyed, left}};
+with --dry-run {"status": "dry_run", dataset_id, version_id (what is left), rows, removed, changed, samples, not_shown, records (that fit), inbox}; with --undo
+{"status": "lifted", dataset_id, generation, version_id, by}.
 """
 
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kfm import canonical
-from kfm.acts import Act
+from kfm import canonical, inbox
+from kfm.acts import Act, meant
 from kfm.boundary import located
 from kfm.cli.approve import signer_of
 from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, offer
 from kfm.cli.terminal import agreed, say
 from kfm.connectors.base import CaptureRefused
 from kfm.diff.base import Diff, to_json
-from kfm.erase import backups_of, finish_erasure, plan_again, unfinished
+from kfm.erase import backups_of, finish_erasure, left_in_inbox, plan_again, unfinished
 from kfm.errors import Denied, UsageError
 from kfm.judgement import check_version, may_show
 from kfm.model.channel import GenerationPredicate
@@ -46,6 +48,11 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--reason", default="", help="why; signed into the channel, public")
     parser.add_argument("--authority", default="", metavar="NAME", help="who ordered it; with --erase needed")
     parser.add_argument("--erase", action="store_true", help="destroy the bytes too: versions, captures, parts; not to be undone")
+    parser.add_argument(
+        "--inbox",
+        action="store_true",
+        help="with --erase: its source files in inbox/ too, whatever else is in them; of a whole dataset or partition they go anyway",
+    )
     parser.add_argument("--dry-run", action="store_true", help="show what would go, and change nothing")
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="how many of the rows to show; default: 20")
     parser.add_argument("--yes", action="store_true", help="do not show and ask first")
@@ -61,6 +68,8 @@ def main(args: Any) -> int:
         raise UsageError("A withdrawal needs a reason.", expected='--reason "…"', remedy="Say why; it is signed into the channel.")
     if args.erase and not args.authority.strip():
         raise UsageError("An erasure needs an authority.", expected="--authority NAME", remedy="Say who ordered it; that is what stays.")
+    if args.inbox and not args.erase:
+        raise UsageError("--inbox goes with --erase.", expected="--erase --inbox", remedy="Leave it out: a withdrawal destroys no file.")
     rule = _rule(args)
     workspace = open_workspace(args.workspace)
     workspace.require(args.dataset)
@@ -75,9 +84,12 @@ def main(args: Any) -> int:
     with open_world(workspace) as world:
         heed_clock(world, args, args.dataset)
         begun = _begun(world, args, rule) if args.erase else None
+        brought = world.store.read(lambda tx: inbox.brought(world, tx, args.dataset)) if args.erase else []
         made = begun.predicate if begun is not None else _withdrawn(world, args, rule, erase=args.erase)
         gone = (finish_erasure(world, args.dataset, WAIT_S) or 0) if args.erase else 0
         backups = backups_of(world, args.dataset, made.generation) if args.erase else {}
+        left = left_in_inbox(world, args.dataset) if args.erase else {}
+        destroyed = [path for path in brought if inbox.written(world, path) is None]
         offer(args, world, args.dataset)
     if args.json:
         emit(
@@ -88,11 +100,21 @@ def main(args: Any) -> int:
                 "version_id": made.version_id,
                 "erased_files": gone,
                 "backups": backups,
+                "inbox": {"destroyed": destroyed, "left": sorted(left)},
             }
         )
         return 0
-    left = f"{made.version_id[:9]}… is official now" if made.version_id else "nothing is official now"
-    print(f"Withdrawn from {args.dataset} by generation {made.generation}; {left}" + (f"; {gone} files destroyed" if args.erase else ""))
+    now = f"{made.version_id[:9]}… is official now" if made.version_id else "nothing is official now"
+    print(f"Withdrawn from {args.dataset} by generation {made.generation}; {now}" + (f"; {gone} files destroyed" if args.erase else ""))
+    for path in destroyed:
+        print(f"  Destroyed, for it was the source: {path}")
+    for path, (_, needed) in left.items():
+        what = (
+            f"{needed} comes from it, too"
+            if needed
+            else "remove it, or bring one without what was erased; until then `kfm verify` names it"
+        )
+        print(f"  The source is left as it was brought: {path} ({what}).")
     for folder, state in backups.items():
         print(
             f"  A backup made before it may still hold those bytes: {folder} ({state}). Destroy it; a restore of a marked one erases again."
@@ -131,7 +153,7 @@ def _withdrawn(
     if rule is None:
         return withdraw_whole(world, args.dataset, args.partition, args.reason.strip(), **said)
     try:
-        return withdraw_rule(world, args.dataset, rule, args.reason.strip(), may_show, heard, **said)
+        return withdraw_rule(world, args.dataset, rule, args.reason.strip(), may_show, heard, sources=args.inbox, **said)
     except CaptureRefused as error:
         if not error.code.startswith("suppress."):
             raise
@@ -147,29 +169,30 @@ class Preview(NamedTuple):
     diff: Diff | None
     not_shown: str = ""  # why there are no rows
     records: int | None = None  # that the rule names; what is shown may be groups of them
+    inbox: tuple[str, ...] = ()  # files that people brought and that go, too
 
 
 def _preview(workspace: Workspace, args: Any, rule: dict[str, Any] | None) -> Preview:
     """The withdrawal done in a world where nothing stays, and the difference it makes."""
     counted: list[int] = []
     with open_world(workspace, dry_run=args.dataset, asks=True) as world:
+        old, diff, why = None, None, ""
         try:
             old = located(world, args.dataset)
         except Denied as error:
-            made = _withdrawn(world, args, rule, erase=args.erase, heard=counted.append)  # in a world where nothing is destroyed
-            return Preview(made.version_id, None, error.happened, counted[-1] if counted else None)
-        made = _withdrawn(world, args, rule, erase=args.erase, heard=counted.append)
+            why = error.happened
+        made = _withdrawn(world, args, rule, erase=args.erase, heard=counted.append)  # its bytes stay: nothing finishes it
         try:
             from kfm.diff.tables import diff_files
 
-            new = located(world, args.dataset).files if made.version_id is not None else {}
-            diff = diff_files(
-                old.files, new, old.business_key, limit=args.limit, dataset_id=args.dataset, labels=(old.label, "what is left")
-            )
+            if old is not None:
+                new = located(world, args.dataset).files if made.version_id is not None else {}
+                names = (old.label, "what is left")
+                diff = diff_files(old.files, new, old.business_key, limit=args.limit, dataset_id=args.dataset, labels=names)
         except (ImportError, Denied) as error:
             why = getattr(error, "happened", f"{error} What reads Parquet is not installed.")
-            return Preview(made.version_id, None, why, counted[-1] if counted else None)
-    return Preview(made.version_id, diff, records=counted[-1] if counted else None)
+        brought = tuple(path for act in meant(world.data, args.dataset) for path in act.inbox or ())
+    return Preview(made.version_id, diff, why, counted[-1] if counted else None, brought)
 
 
 def _show(args: Any, found: Preview) -> None:
@@ -180,7 +203,7 @@ def _show(args: Any, found: Preview) -> None:
             counts = {"rows": told.get("rows_a"), "removed": told.get("removed"), "changed": told.get("changed")}
             emit(
                 {"status": "dry_run", "dataset_id": args.dataset, "version_id": found.version_id, **counts}
-                | {"samples": told.get("samples", []), "not_shown": found.not_shown, "records": found.records}
+                | {"samples": told.get("samples", []), "not_shown": found.not_shown, "records": found.records, "inbox": list(found.inbox)}
             )
         return
     if found.records is not None:
@@ -192,13 +215,15 @@ def _show(args: Any, found: Preview) -> None:
 
         print(f"{diff.removed:,} of {diff.rows_a:,} rows of {args.dataset} go, {diff.changed:,} change; nothing was withdrawn yet.\n")
         print(text(diff, width=None, ascii=bool(os.environ.get("KFM_ASCII"))), end="")
+    for path in found.inbox:
+        print(f"\n{path} goes, too: it is the source.")
     print(f"\n{f'{found.version_id[:9]}… would be official' if found.version_id else 'Nothing would be official'}")
 
 
 def _undo(args: Any) -> int:
     if not args.reason.strip():
         raise UsageError("Undoing a withdrawal needs a reason.", expected='--reason "…"', remedy="Say why; you sign it.")
-    if args.record or args.area or args.partition is not None or args.erase:
+    if args.record or args.area or args.partition is not None or args.erase or args.inbox:
         raise UsageError("--undo stands alone.", expected="--undo N --reason … --key NAME", remedy="Leave the rest out.")
     workspace = open_workspace(args.workspace)
     workspace.require(args.dataset)

@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple
 
 __all__ = ["PLACES", "Place", "place_of"]
 
-Erased = Literal["all", "but the official version", "what names it", "never"]
+Erased = Literal["all", "but the official version", "what names it", "its sources", "never"]
 
 
 class Place(NamedTuple):
@@ -35,6 +35,7 @@ PLACES = (
     Place("data", "catalog/approvals/{id}/", "never", "who agreed to each version, by digest"),
     Place("root", "ledger/quarantine/", "what names it", "damaged rows, journals and parts; stores that were set aside"),
     Place("root", "ledger/notices/", "what names it", "messages that wait to be sent"),
+    Place("root", "inbox/", "its sources", "files that people brought; what holds more than was erased goes when it is asked for"),
     Place("root", "releases/{id}/", "never", "what was announced"),
     Place("root", "receipts/", "never", "what was done, by digest or commitment"),
 )
