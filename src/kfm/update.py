@@ -342,6 +342,8 @@ class Update:
         if self.target.again is not None:
             return capture_again(self.world, self.target.again.row, scratch)
         kept = replay_capture(self.world, self.replay, scratch) if self.replay is not None else None
+        if kept is None and self.target.asks and self.target.connector is None:
+            self.world.prepare()
         return kept or look(self.world, self.target, self.log, scratch, conditional=conditional and not self.forced)
 
     def _decide(self, captured: Captured) -> Decision:
@@ -398,6 +400,8 @@ class Update:
         kept = self._kept_part(wal)
         if kept is not None:
             return kept
+        if target.connector is None:
+            world.prepare()
         if wal.state("capture") != "DONE" or not self._capture_intact(captured):
             self._store_capture(captured, scratch)
             yield "capture stored"

@@ -2,8 +2,10 @@
 
 import fcntl
 import os
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -161,8 +163,14 @@ def _toolchain() -> tuple[tuple[str, str], ...]:
 class _Steps:
     """The steps that run in a child, each no longer than the registry entry of its dataset allows."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
+    def __init__(self, workspace: Workspace, children: ExitStack) -> None:
+        self._workspace, self._children = workspace, children
+
+    def prepare(self) -> None:
+        """Begin to load what children need, beside what is done until then; from here on they are forked."""
+        # It would end with any other thread, and everything it bore with it; and forks of loaded libraries are Linux's to bear.
+        if sys.platform == "linux" and threading.current_thread() is threading.main_thread():
+            self._children.enter_context(_warm())
 
     def transform(self, job: TransformJob, scratch: Path, on_event: Echo | None) -> TransformResult:
         from kfm.connectors.process import run_transform  # a NOOP starts no child
@@ -294,7 +302,8 @@ def _open_world(
 ) -> Iterator[World]:
     data, root = workspace.zones()
     fetcher = Routed(workspace, upstream == "sample", replayed(workspace, store, opened) if opened is not None else None)
-    steps = _Steps(workspace)
+    children = ExitStack()
+    steps = _Steps(workspace, children)
     world = World(
         clock=clock,
         store=store,
@@ -307,6 +316,7 @@ def _open_world(
         merge=steps.transform,
         acquire=steps.acquire,
         warm=_warm,
+        prepare=steps.prepare,
         publisher=_publisher(publisher, data, root),
         gates=_Gates(),
         policy_digest=workspace.policy_digest,
@@ -330,6 +340,7 @@ def _open_world(
             with _dry(world, dry_run) as dry:
                 yield dry
     finally:
+        children.close()
         heart.stop()
         data.close()
         root.close()
@@ -454,7 +465,7 @@ def _reindex_server(workspace: Workspace, url: str, damaged: list[str]) -> dict[
 
 
 def _bare_world(workspace: Workspace, data: LocalZone, root: LocalZone, clock: Clock, store: Store) -> World:
-    steps = _Steps(workspace)
+    steps = _Steps(workspace, ExitStack())
     return World(
         clock=clock, store=store, data=data, root=root, keys=KeyFolder(workspace.path / "keys"), fetcher=Routed(workspace, False),
         transform=steps.transform, merge=steps.transform, publisher=LocalPublisher(data, root), gates=_Gates(), policy_digest=workspace.policy_digest,

@@ -4,6 +4,8 @@ import datetime as dt
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -538,6 +540,33 @@ def test_a_forked_child_has_the_limits_of_a_started_one_and_is_gone_afterwards(t
     assert len(pids) == 1
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)
+
+
+def test_a_run_that_is_about_to_transform_forks_its_children_from_one_that_ends_with_it(tmp_path: Path, up: Observations) -> None:
+    """In a process of its own: the children of the one that runs the tests are forked already."""
+    folder = workspace_at(tmp_path / "ws", up)
+    code = """
+import os, pathlib, sys
+from kfm.inline import run_target
+from kfm.targets import targets_of
+from kfm.wiring import open_world
+from kfm.workspace import open_workspace
+def heard(event):
+    if event.get("event") == "child.start":
+        print(int(pathlib.Path(f"/proc/{event['fields']['pid']}/stat").read_text().rpartition(")")[2].split()[1]) == os.getpid())
+workspace = open_workspace(pathlib.Path(sys.argv[1]))
+with open_world(workspace) as world:
+    plain = world.transform
+    world.transform = lambda job, scratch, on_event: plain(job, scratch, heard)
+    for target in targets_of(workspace, "obs", win=sys.argv[2]):
+        print(run_target(world, target).state)
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("nobody is left")
+"""
+    told = subprocess.run([sys.executable, "-c", code, folder, day(0)], stdout=subprocess.PIPE, text=True, check=True)
+    assert told.stdout.split("\n")[:-1] == ["False", "COMMITTED", "nobody is left"]
 
 
 @pytest.mark.parametrize("hours", [24, 36], ids=["apart", "overlapping"])

@@ -84,6 +84,8 @@ def main() -> None:
     if not _room(order.memory_bytes):
         wire.send(_no_memory(order))
         os._exit(0)
+    if order.job.connector is None:
+        sys.meta_path.insert(0, _NoPandas)
     held = _held(order)
     wire.send({"op": "log", "event": "child.start", "fields": {"pid": os.getpid(), "held": held}})
     if not held.whole and not order.open:
@@ -119,6 +121,7 @@ def nursery(fd: int, parent: int) -> None:
     Nothing is worked on here, so that a child starts as if it had loaded everything itself.
     """
     guard.tie_to_parent(parent)
+    sys.meta_path.insert(0, _NoPandas)
     import pyarrow
 
     from kfm.connectors import archive, collect, merge, transform  # noqa: F401  # heavy, and the reason for all this
@@ -157,6 +160,16 @@ def _begin(folder: bytes, fds: list[int]) -> None:
         main()
     finally:
         os._exit(1)
+
+
+class _NoPandas:
+    """pyarrow loads pandas wherever it is installed, which takes as long as all the rest, and nothing of kfm's works with it."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Asked before all others."""
+        if name == "pandas":
+            raise ModuleNotFoundError("only connector code is given pandas", name=name)
 
 
 def _held(order: _Order) -> Held:

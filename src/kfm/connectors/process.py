@@ -169,26 +169,31 @@ def run_inline(job: TransformJob, scratch: Path, *, fetch: Fetch | None = None, 
 
 @contextlib.contextmanager
 def kept_warm() -> Iterator[None]:
-    """Meanwhile children that run no connector code are forked from one that has loaded what they need; each still runs one job."""
-    outer = _NURSERIES.get(os.getpid())
+    """Meanwhile children that run no connector code are forked from one that has loaded what they need; each still runs one job.
+
+    It lives no longer than the thread that asked for it. Within another `kept_warm` or `kept_cold` that one holds.
+    """
+    if os.getpid() in _NURSERIES:
+        yield
+        return
     nursery = _NURSERIES[os.getpid()] = _Nursery()
     try:
         yield
     finally:
         _NURSERIES.pop(os.getpid(), None)
-        if outer is not None:
-            _NURSERIES[os.getpid()] = outer
         nursery.close()
 
 
 @contextlib.contextmanager
 def kept_cold() -> Iterator[None]:
     """Meanwhile every child is started anew, also where others are forked."""
-    outer = _NURSERIES.pop(os.getpid(), None)
+    here, outer = os.getpid() in _NURSERIES, _NURSERIES.get(os.getpid())
+    _NURSERIES[os.getpid()] = None
     try:
         yield
     finally:
-        if outer is not None:
+        _NURSERIES.pop(os.getpid(), None)
+        if here:
             _NURSERIES[os.getpid()] = outer
 
 
@@ -244,7 +249,7 @@ class _Nursery:
         self._process.wait()
 
 
-_NURSERIES: dict[int, _Nursery] = {}  # by process: one that was forked has none
+_NURSERIES: dict[int, _Nursery | None] = {}  # by process: one that was forked has none; None: it wants none
 
 
 class _Born:

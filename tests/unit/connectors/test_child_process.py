@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, TransformJob, toolchain
-from kfm.connectors.process import run_inline, run_transform
+from kfm.connectors.process import kept_cold, kept_warm, run_inline, run_transform
 from kfm.errors import MissingExtra
 
 pytestmark = pytest.mark.usefixtures("started_children")
@@ -70,6 +70,29 @@ def test_a_refusal_crosses_the_pipe_whole(scratch, job_of):
 def test_files_of_a_child_are_private(scratch, job_of):
     run_transform(job_of("csv", CSV), scratch)
     assert (scratch / "ks_test.parquet").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("how", [kept_cold, kept_warm], ids=["started", "forked"])
+def test_no_child_of_ours_loads_pandas(tmp_path, how):
+    """In a process of its own: the one that runs the tests has children that are all forked, or all started."""
+    (tmp_path / "a.csv").write_text(CSV)
+    (tmp_path / "out").mkdir()
+    code = f"""
+import pathlib, sys
+from kfm.connectors.base import InputFile, TransformJob
+from kfm.connectors.process import {how.__name__}, run_transform
+def heard(event):
+    if event.get("event") == "child.start":
+        pids.append(event["fields"]["pid"])
+    elif event["op"] == "progress":
+        print("_libs/lib." in pathlib.Path(f"/proc/{{pids[0]}}/maps").read_text(), "libarrow" in pathlib.Path(f"/proc/{{pids[0]}}/maps").read_text())
+pids, (source, out) = [], sys.argv[1:]
+job = TransformJob(dataset_id="obs", format="csv", inputs=(InputFile(source_id="source", path=source, digest=""),), artifact="obs.parquet")
+with {how.__name__}():
+    run_transform(job, pathlib.Path(out), on_event=heard)
+"""
+    told = subprocess.run([sys.executable, "-c", code, tmp_path / "a.csv", tmp_path / "out"], stdout=subprocess.PIPE, text=True, check=True)
+    assert told.stdout.split("\n")[0] == "False True"
 
 
 # -- connector code
