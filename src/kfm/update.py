@@ -501,7 +501,9 @@ class Update:
     def _store_capture(self, captured: Captured, scratch: Path) -> None:
         files, sources = captured.files, captured.sources
         if self.private:
-            files = {name + SEALED: self._sealed(path, scratch) for name, path in files.items()}
+            folder = f"raw/{self.target.dataset_id}/captures/{captured.capture_id}"
+            there = {name: self.world.data.local(f"{folder}/{name}{SEALED}") for name in files}  # of a run that was killed, or forced
+            files = {name + SEALED: self._sealed(path, scratch, there[name]) for name, path in files.items()}
             kept = [hash_file(path) for path in files.values()]
             sources = tuple({"source_id": s["source_id"], "digest": k.digest, "size": k.size} for s, k in zip(sources, kept))
         publisher = self.world.publish(self.log)
@@ -511,13 +513,13 @@ class Update:
         if not self.target.staged:  # thousands of captures would list each other; the assembling run lists them once
             render_raw(self.world.data, self.target.dataset_id, publisher.update_metadata)
 
-    def _sealed(self, path: Path, scratch: Path) -> Path:
+    def _sealed(self, path: Path, scratch: Path, like: Path | None = None) -> Path:
         """`path` sealed with the key of this dataset; a key that was lost is not quietly replaced."""
         world, dataset_id = self.world, self.target.dataset_id
         assert world.vaults is not None
         world.require_key(dataset_id)
         into = scratch / (path.name + SEALED)
-        world.vaults.seal(dataset_id, path, into)
+        world.vaults.seal(dataset_id, path, into, like)
         return into
 
     def _transform_job(self, captured: Captured, base: str | None) -> TransformJob:
