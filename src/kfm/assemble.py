@@ -252,9 +252,10 @@ def _leaks(work: "Update", tables: Tables, candidate: Mapping[str, Any], head: G
         joined = {name: entry.release if (entry := world.registry(name)) else None for name in target.entry.source.datasets}
         despite = shown_despite(world, target.dataset_id)
         before = explained_before(world, target.entry, candidate.get("records", {}).get(target.artifact), room(scratch, "before"))
-        return look_for_leaks(
-            world, target, inputs, rules, merge=merge, render=render, released=released, despite=despite, releases=joined, before=before
-        )
+        with world.warm():  # for this dataset alone
+            return look_for_leaks(
+                world, target, inputs, rules, merge=merge, render=render, released=released, despite=despite, releases=joined, before=before
+            )
 
 
 def _facts_of(target: Any, result: TransformResult, artifacts: Mapping[str, Any]) -> dict[str, Any]:

@@ -126,6 +126,8 @@ def nursery(fd: int, parent: int) -> None:
 
     from kfm.connectors import archive, collect, merge, transform  # noqa: F401  # heavy, and the reason for all this
 
+    with contextlib.suppress(ImportError):  # of extras that a public dataset can do without
+        from kfm.connectors import govern, search, twin  # noqa: F401
     pyarrow.array([0])  # only now does pyarrow look for the libraries it works with
     confine.packages()
     gc.freeze()  # a collection in a child would copy every page of them
