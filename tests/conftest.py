@@ -151,6 +151,16 @@ def kfm(ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch, capsy
 T = TypeVar("T")
 
 
+def until(ready: Callable[[], Any], seconds: float = 120.0) -> Any:
+    """Wait for a fact, not for a time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := ready():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it never happened")
+
+
 def had(bring: Callable[[], T]) -> T:
     """What the tests bring with them; what cannot be had is a failure in CI and `not run` elsewhere."""
     try:

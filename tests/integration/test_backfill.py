@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from kfm.model.job import Request
 from kfm.targets import targets_of
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
-from tests.conftest import Said, caller, tree
+from tests.conftest import Said, caller, tree, until
 
 ID = "levels"
 ENTRY = """dataset_id: levels
@@ -123,8 +122,8 @@ def test_a_backfill_and_windows_that_change_nothing_are_done_and_make_no_generat
     assert told(here)["counts"] == {"NOOP": 4}
     windows = [("2026-01-01", "2026-01-03"), ("2026-01-02", "2026-01-05"), ("2026-01-01", "2026-02-01")]
     for _ in range(2):
-        for since, until in windows:
-            (outcome,) = kfm("run", ID, "--since", since, "--until", until, "--json").json["runs"]
+        for since, end in windows:
+            (outcome,) = kfm("run", ID, "--since", since, "--until", end, "--json").json["runs"]
             assert (outcome["state"], outcome["exit_code"]) == ("NOOP", 0)
     channel = here / "data" / "catalog" / "channels" / ID
     assert [p.name for p in channel.iterdir()] == ["00000001.json"], "identical bytes"
@@ -582,18 +581,10 @@ def staged(ws: Path) -> int:
     return sum(r.state == "STAGED" for r in ledger(ws))
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    for _ in range(2400):
-        if true():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it never came")
-
-
 def test_killed_at_partition_seven_of_twenty_a_resume_does_the_rest_only(tmp_path: Path) -> None:
     ws = made(tmp_path / "ws", days=20, batch=20)
     with process("kfm", "-w", str(ws), "backfill", "start", "history", "--inline"):
-        wait_until(lambda: (ws / "ledger" / "idempotency.sqlite").exists() and staged(ws) >= 7)
+        until(lambda: (ws / "ledger" / "idempotency.sqlite").exists() and staged(ws) >= 7)
     before = {r.run_id: r.win for r in ledger(ws) if r.state == "STAGED"}
     assert main(["-w", str(ws), "backfill", "resume", "history", "--inline"]) == 0
     rows = ledger(ws)
@@ -610,10 +601,10 @@ def _rounds(tmp_path: Path, days: int, batch: int, kills: int) -> None:
     assert main(["-w", str(ws), "backfill", "start", "history"]) == 0
     for kill in range(1, kills + 1):
         with process("workers", "run", "-w", str(ws), "--concurrency=1"), process("workers", "run", "-w", str(ws), "--concurrency=1"):
-            wait_until(lambda kill=kill: staged(ws) >= kill * days // (kills + 2))  # type: ignore[misc]
+            until(lambda kill=kill: staged(ws) >= kill * days // (kills + 2))  # type: ignore[misc]
     assert main(["-w", str(ws), "backfill", "resume", "history"]) == 0
     with process("workers", "run", "-w", str(ws), "--concurrency=2") as worker:
-        wait_until(lambda: worker.poll() is not None or (bool(list((ws / "data").glob("work/*/backfills/*/summary.json")))))
+        until(lambda: worker.poll() is not None or (bool(list((ws / "data").glob("work/*/backfills/*/summary.json")))))
         assert worker.poll() is None
     done = Counter(r.win for r in ledger(ws) if r.state == "COMMITTED" and r.win)
     assert len(done) == days and set(done.values()) == {1}

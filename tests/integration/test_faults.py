@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from kfm.sample_upstream import SampleUpstream
 from kfm.targets import targets_of
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
-from tests.conftest import Said, tree
+from tests.conftest import Said, tree, until
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"
@@ -31,16 +30,6 @@ def transform(ctx, rows):
             time.sleep(0.02)
         yield row
 """
-
-
-def until(ready: Callable[[], Any], seconds: float = 120.0) -> Any:
-    """Wait for a condition, not for a time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := ready():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it never happened")
 
 
 class Started:

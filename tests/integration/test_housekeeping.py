@@ -18,10 +18,10 @@ from kfm.sample_upstream import SampleUpstream
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from kfm.zones.local import LocalZone
-from tests.conftest import Said, tree
+from tests.conftest import Said, tree, until
 from tests.integration.test_backfill import ID as LEVELS
 from tests.integration.test_backfill import ledger, made
-from tests.integration.test_faults import Started, _nothing_is_left_running, held_connector, transforming, until  # noqa: F401 - the fixture acts here too
+from tests.integration.test_faults import Started, _nothing_is_left_running, held_connector, transforming  # noqa: F401 - the fixture acts here too
 from tests.jobs.test_gc import QUAKES, retain, revisions, versions, worked
 from tests.services import schema_url, shared_server
 

@@ -1,13 +1,14 @@
 """What every evaluator promises: an answer to each question, and a denial whenever anything goes wrong."""
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import threading
-import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from kfm.policy import subset
 from kfm.policy.base import Decision, Evaluator, policy_digest, sources_of
 from kfm.policy.embedded import Embedded, rego_eval
 from kfm.policy.opa import OpaBinary, OpaServer
+from tests.conftest import until
 
 Make = Callable[..., Any]
 OPEN = "deny contains d if { some d in input.deny }\nallow if { input.ok == true; count(deny) == 0 }\n"
@@ -53,6 +55,14 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
 
         of.kind = request.param  # type: ignore[attr-defined]
         yield of
+
+
+def patient(evaluator: Any, seconds: float = 60.0) -> None:
+    """From now on it waits so long; what answers is not measured."""
+    if isinstance(evaluator, OpaServer):
+        evaluator._wire.timeout = seconds
+    else:
+        evaluator._seconds = seconds
 
 
 def refused(decision: Decision, code: str) -> str:
@@ -179,6 +189,7 @@ def test_a_question_that_json_cannot_carry_is_a_denial(make: Make, document: Any
 def test_a_rule_without_end_is_a_denial_and_the_next_question_is_answered(make: Make) -> None:
     evaluator = make(rules(OPEN + LOOP + "allow if { input.loop == true; slow }\n"), seconds=2.0)
     refused(evaluator.decide("kfm.a", {"loop": True, "deny": []}), "policy.timeout")
+    patient(evaluator)
     assert evaluator.decide("kfm.a", {"ok": True, "deny": []}).allow
 
 
@@ -225,16 +236,35 @@ def test_a_killed_child_is_replaced(embedded: Embedded) -> None:
 def test_a_child_killed_over_a_question_denies_it(embedded: Embedded) -> None:
     pid = pid_of(embedded)
     os.kill(pid, signal.SIGSTOP)
-    threading.Timer(0.3, os.kill, (pid, signal.SIGKILL)).start()
+
+    def kill() -> None:
+        assert embedded.child is not None
+        asked = bytearray(4)
+        while not any(asked):  # until the question waits for the child
+            fcntl.ioctl(embedded.child._in, termios.FIONREAD, asked)
+        os.kill(pid, signal.SIGKILL)
+
+    threading.Thread(target=kill).start()
     assert "killed" in refused(embedded.decide("kfm.a", {"ok": True, "deny": []}), "policy.error")
     assert embedded.decide("kfm.a", {"ok": True, "deny": []}).allow
 
 
 def test_a_child_that_does_not_even_read_is_timed_out() -> None:
-    evaluator = Embedded(rules(OPEN), seconds=1)
+    evaluator = Embedded(rules(OPEN), seconds=60)
     assert evaluator.decide("kfm.a", {"ok": True, "deny": []}).allow
     os.kill(pid_of(evaluator), signal.SIGSTOP)
+    patient(evaluator, 0.5)
     refused(evaluator.decide("kfm.a", {"ok": True, "deny": [], "more": "x" * 1_000_000}), "policy.timeout")  # larger than any pipe
+    patient(evaluator)
+    assert evaluator.decide("kfm.a", {"ok": True, "deny": []}).allow
+    evaluator.close()
+
+
+def test_a_machine_that_stands_still_for_a_moment_is_no_denial() -> None:
+    evaluator = Embedded(rules(OPEN))
+    assert evaluator.decide("kfm.a", {"ok": True, "deny": []}).allow
+    os.kill(pid_of(evaluator), signal.SIGSTOP)
+    threading.Timer(2.5, os.kill, (pid_of(evaluator), signal.SIGCONT)).start()
     assert evaluator.decide("kfm.a", {"ok": True, "deny": []}).allow
     evaluator.close()
 
@@ -276,29 +306,31 @@ def test_the_child_sees_nothing_of_our_environment(monkeypatch: pytest.MonkeyPat
 
 def test_a_child_whose_parent_was_killed_ends_even_in_the_middle_of_a_rule() -> None:
     script = (
-        "from kfm.policy.process import Child\nchild = Child()\n"
-        f"child.exchange({{'files': {{'a.rego': {'package kfm.a' + chr(10) + LOOP!r}}}, 'queries': []}}, 30)\n"
-        "print(child.pid, flush=True)\nchild.exchange({'queries': ['data.kfm.a.slow']}, 1.5)\n"
+        "import json, time\nfrom kfm.policy.process import Child\nchild = Child()\n"
+        f"child.exchange({{'files': {{'a.rego': {'package kfm.a' + chr(10) + LOOP!r}}}, 'queries': []}}, 60)\n"
+        "question = json.dumps({'queries': ['data.kfm.a.slow'], 'seconds': 0}).encode()\n"
+        "child._send(memoryview(question + bytes([10])), time.monotonic() + 60)\n"
+        "print(child.pid, flush=True)\ntime.sleep(600)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
-    time.sleep(0.5)
+    began = worked(child)
+    until(lambda: worked(child) > began + 0.2)  # it is at the rule
     parent.kill()
     parent.wait()
     parent.stdout.close()
     os.kill(child, 0)  # it is still at it
-    for _ in range(600):
-        try:
-            os.kill(child, 0)
-            state = Path(f"/proc/{child}/stat").read_text().rsplit(") ", 1)[-1][0] if sys.platform == "linux" else ""
-        except (ProcessLookupError, FileNotFoundError):
-            return
-        if state == "Z":
-            return
-        time.sleep(0.1)
-    os.kill(child, signal.SIGKILL)
-    pytest.fail("the child outlived its parent")
+    until(lambda: worked(child) < 0)
+
+
+def worked(pid: int) -> float:
+    """Seconds of computing; -1: it is gone, or waits only to be reaped."""
+    try:
+        state, *words = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except (ProcessLookupError, FileNotFoundError):
+        return -1.0
+    return -1.0 if state in "ZX" else (int(words[10]) + int(words[11])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_raw_evaluation_knows_no_subset() -> None:

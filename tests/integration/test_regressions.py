@@ -17,8 +17,8 @@ from kfm.targets import targets_of
 from kfm.update import update
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
-from tests.conftest import Said, tree
-from tests.integration.test_faults import Started, _nothing_is_left_running, held_connector, transforming, until  # noqa: F401 - the fixture acts here too
+from tests.conftest import Said, tree, until
+from tests.integration.test_faults import Started, _nothing_is_left_running, held_connector, transforming  # noqa: F401 - the fixture acts here too
 
 Kfm = Callable[..., Said]
 QUAKES = "ks_earthquakes"

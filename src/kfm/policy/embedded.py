@@ -12,7 +12,7 @@ from kfm.policy.subset import names_of_tests
 
 __all__ = ["Embedded", "Tested", "rego_eval", "run_tests"]
 
-START_SECONDS = 30.0  # a cold interpreter on a busy machine; a question has its own, shorter deadline
+START_SECONDS = 30.0  # a cold interpreter on a busy machine; a question has its own, shorter deadline, which is no measure of the machine
 
 
 class Embedded(Careful):
@@ -20,7 +20,7 @@ class Embedded(Careful):
 
     engine = "embedded"
 
-    def __init__(self, sources: Mapping[str, bytes], *, seconds: float = 2.0) -> None:
+    def __init__(self, sources: Mapping[str, bytes], *, seconds: float = 10.0) -> None:
         super().__init__(sources)
         self._seconds, self._lock = seconds, threading.RLock()
         self.child: Child | None = None

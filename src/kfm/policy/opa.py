@@ -80,7 +80,7 @@ class OpaServer(Careful):
 
     engine = "server"
 
-    def __init__(self, url: str, sources: Mapping[str, bytes], *, seconds: float = 2.0) -> None:
+    def __init__(self, url: str, sources: Mapping[str, bytes], *, seconds: float = 10.0) -> None:
         super().__init__(sources)
         parts = urlsplit(url)
         if parts.scheme != "http" or not _is_loopback(parts.hostname or "") or parts.path.strip("/"):
