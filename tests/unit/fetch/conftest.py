@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.conftest import until
 
 from kfm import masking
 from kfm.fetch.base import FetchRequest
@@ -65,7 +66,7 @@ class Upstream:
             self.speaking[-1].start()
 
     def _speak(self, conn) -> None:
-        conn.settimeout(5)
+        conn.settimeout(60)
         try:
             with self.wrap(conn) if self.wrap else conn as ready:
                 self._answer(ready)
@@ -94,6 +95,14 @@ class Upstream:
             conn.sendall(answer)
 
 
+def is_read(conn: socket.socket) -> bool:
+    """Whether the other end of a connection on this machine has taken all that was sent."""
+    ours, theirs = (f"{struct.unpack('=I', socket.inet_aton(a))[0]:08X}:{p:04X}" for a, p in (conn.getsockname(), conn.getpeername()))
+    rows = [line.split()[1:5] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    waiting = {(local, remote): [int(n, 16) for n in queues.split(":")] for local, remote, _, queues in rows}
+    return waiting.get((ours, theirs), [0, 0])[0] == 0 and waiting.get((theirs, ours), [0, 0])[1] == 0
+
+
 class Say:
     """Spells answers."""
 
@@ -117,7 +126,7 @@ class Say:
     def then_reset(answer: bytes) -> Callable:
         def speak(conn) -> None:
             conn.sendall(answer)
-            threading.Event().wait(0.05)  # a reset overtakes bytes that were not read yet
+            until(lambda: is_read(conn))  # a reset overtakes bytes that were not read yet
             conn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             conn.close()
 
@@ -175,7 +184,7 @@ def fetcher(slept: list[float]) -> Callable[..., HttpFetcher]:
     """Makes a fetcher for loopback that never really sleeps and whose jitter is always the full wait."""
 
     def make(**settings) -> HttpFetcher:
-        return HttpFetcher(**{"allow_loopback": True, "sleep": slept.append, "jitter": lambda: 1.0, "read_timeout": 5.0, **settings})
+        return HttpFetcher(**{"allow_loopback": True, "sleep": slept.append, "jitter": lambda: 1.0, "read_timeout": 60.0, **settings})
 
     return make
 

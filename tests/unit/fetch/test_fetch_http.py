@@ -484,7 +484,7 @@ def test_what_one_request_has_taken_of_the_budget_another_does_not_get(upstream,
 
     def slowly(conn):
         conn.sendall(say.answer(body=b"", length=80))
-        held.wait(5)
+        held.wait(60)
         conn.sendall(b"x" * 80)
 
     class Told(Budget):
@@ -497,7 +497,7 @@ def test_what_one_request_has_taken_of_the_budget_another_does_not_get(upstream,
     upstream.answers(slowly, say.answer(body=b"y" * 30))
     first = threading.Thread(target=lambda: fetcher().fetch(request_for(budget=budget), into))
     first.start()
-    taken.wait(5)
+    assert taken.wait(60)
     with pytest.raises(TooLarge, match=r"larger than 100 bytes, together.*`source.max_bytes` \(4 GiB unless stated\)"):
         fetcher().fetch(request_for(budget=budget), tmp_path / "second")
     held.set()

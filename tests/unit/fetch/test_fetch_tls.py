@@ -72,4 +72,4 @@ def test_a_server_that_does_not_speak_tls_is_unavailable(upstream, say, fetcher,
     upstream.wrap = lambda conn: conn.sendall(b"HTTP/1.1 400 x\r\n\r\n") or conn
     upstream.answers(say.answer())
     with pytest.raises(UpstreamUnavailable, match="TLS handshake failed"):
-        fetcher(attempts=2, connect_timeout=1).fetch(ask("127.0.0.1", upstream.port), into)
+        fetcher(attempts=2).fetch(ask("127.0.0.1", upstream.port), into)
