@@ -147,7 +147,7 @@ def fingerprint(publisher: Publisher) -> str:
 def test_the_verdict_depends_on_whose_root_it_is(publisher: Publisher, verify: Verify, tmp_path: Path) -> None:
     raw, root = publisher.bundle(publisher.refs[1]), fingerprint(publisher)
     assert verify(raw, "--json").json == {
-        "verdict": "consistent, signer unknown", "root": root, "problems": [], "files": 14,
+        "verdict": "consistent, signer unknown", "root": root, "problems": [], "files": 14, "origin": [],
         "dataset_id": "trees", "version_id": publisher.refs[1].version_id, "generation": 2,
     }  # fmt: skip
     known = verify(raw, "--root", root)
