@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from kfm.capture import Limits, say_odd, with_type_checked
+from kfm.answers import Limits, say_odd, with_type_checked
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformJob, TransformResult
 from kfm.ending import Ending
 from kfm.errors import Denied, KfmError, UsageError

@@ -2,12 +2,13 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from kfm import canonical
 from kfm.approvals import terms_of, told_loosened
+from kfm.capture import captured_file
 from kfm.catalog.base import prov_path
 from kfm.channel import version_kept_out, withdrawn_by, withdrawn_parts
 from kfm.claim import keep_head_key, older_told
@@ -26,37 +27,31 @@ from kfm.permits import shown_despite
 from kfm.policy.base import Decision
 from kfm.proposal import acceptable, load, needed, proposal_path, registry_digest, terms_before
 from kfm.quarantine import check_base
-from kfm.receipts import run_files
+from kfm.receipts import finish, run_files
 from kfm.records import origin_of, prov_record, version_records
 from kfm.release import (
-    Tables,
     digest_of,
     explained_before,
     is_withheld,
     keep_precise,
-    measured,
-    merge_tables,
     new_columns,
     open_table,
     release_mark,
-    says_newer,
     sealed_records,
     suppress_rules,
-    tables_of,
 )
 from kfm.runlog import RunLog
 from kfm.store.base import Tx
+from kfm.tables import Tables, measured, merge_tables, says_newer, tables_of
 from kfm.wal import Page, Wal
+from kfm.work import Steps, Work
 from kfm.world import Outcome, World, table_rows
 from kfm.zones.base import hash_file, room
-
-if TYPE_CHECKING:
-    from kfm.update import Steps, Update
 
 __all__ = ["assemble", "judge_candidate", "propose"]
 
 
-def assemble(work: "Update", wal: Wal, result: TransformResult) -> "Steps":
+def assemble(work: Work, wal: Wal, result: TransformResult) -> Steps:
     """From a durable part to PROPOSED or REJECTED, under the lease of the dataset."""
     token = yield from _dataset_lease(work)
     wal.under(work.token, token)
@@ -67,7 +62,7 @@ def assemble(work: "Update", wal: Wal, result: TransformResult) -> "Steps":
     return (yield from propose(work, wal, tables, head))
 
 
-def propose(work: "Update", wal: Wal, tables: Tables, head: Generation) -> "Steps":
+def propose(work: Work, wal: Wal, tables: Tables, head: Generation) -> Steps:
     """The tables as a judged candidate with all its evidence, PROPOSED or REJECTED."""
     world, pin = work.world, wal.payload("pin")
     candidate = _candidate(work, wal, tables, pin)
@@ -121,7 +116,7 @@ def _restricted(world: World, candidate: Mapping[str, Any]) -> dict[str, dict[st
         return marked(files, columns)
 
 
-def _dataset_lease(work: "Update") -> Generator[str, None, Token]:
+def _dataset_lease(work: Work) -> Generator[str, None, Token]:
     world, target = work.world, work.target
 
     def take(tx: Tx) -> Token | None:
@@ -139,7 +134,7 @@ def _dataset_lease(work: "Update") -> Generator[str, None, Token]:
     return token
 
 
-def _pin(work: "Update", wal: Wal) -> Generation:
+def _pin(work: Work, wal: Wal) -> Generation:
     """The PLAN of assemble: which generation and which parts, once and for all attempts of this run."""
     world, target = work.world, work.target
     channel = world.channel(target.dataset_id)
@@ -162,7 +157,7 @@ def _pin(work: "Update", wal: Wal) -> Generation:
     return pinned
 
 
-def _candidate(work: "Update", wal: Wal, tables: Tables, pin: Mapping[str, Any]) -> dict[str, Any]:
+def _candidate(work: Work, wal: Wal, tables: Tables, pin: Mapping[str, Any]) -> dict[str, Any]:
     target, release = work.target, work.target.entry.release
     base = origin_of(work.world.data, target.dataset_id, pin["base_version"])
     sources = msgspec.json.decode(wal.run.source_metadata)
@@ -198,7 +193,7 @@ def _check_origin(dataset_id: str, base_version: str | None, base: Sequence[str]
         )
 
 
-def _write_candidate(work: "Update", row: LedgerRow, candidate: dict[str, Any]) -> dict[str, str]:
+def _write_candidate(work: Work, row: LedgerRow, candidate: dict[str, Any]) -> dict[str, str]:
     """candidate.json, the records of the version and the PROV of the run; returns path below the proposal -> digest."""
     world, entry = work.world, work.target.entry
     files = version_records(world, entry, candidate, msgspec.json.decode(row.source_metadata))
@@ -214,7 +209,7 @@ def _write_candidate(work: "Update", row: LedgerRow, candidate: dict[str, Any]) 
     return {name: ids.digest(content) for name, content in files.items()}
 
 
-def _leaks(work: "Update", tables: Tables, candidate: Mapping[str, Any], head: Generation) -> list[dict[str, str]] | None:
+def _leaks(work: Work, tables: Tables, candidate: Mapping[str, Any], head: Generation) -> list[dict[str, str]] | None:
     """What withheld values do to public bytes; None when nothing is withheld, or nothing is released."""
     world, target, captured = work.world, work.target, work.captured
     if not work.private or tables.released is None or captured is None:
@@ -276,10 +271,8 @@ def _facts_of(target: Any, result: TransformResult, artifacts: Mapping[str, Any]
     }
 
 
-def _plain_files(work: "Update", scratch: Path) -> list[Path]:
+def _plain_files(work: Work, scratch: Path) -> list[Path]:
     """The captured files as they came."""
-    from kfm.capture import captured_file
-
     assert work.captured is not None
     found = []
     for name in work.captured.files:
@@ -345,7 +338,7 @@ def judge_candidate(
     return judge(world, evidence, candidate, approvals, heard)
 
 
-def _judgement(work: "Update", wal: Wal, candidate: Mapping[str, Any], tables: Tables, verdicts: list[dict[str, Any]]) -> dict[str, Any]:
+def _judgement(work: Work, wal: Wal, candidate: Mapping[str, Any], tables: Tables, verdicts: list[dict[str, Any]]) -> dict[str, Any]:
     """What the journal and the run's records say of the judgement."""
     target = work.target
     business = [target.dataset_id, target.partition, target.win]
@@ -367,7 +360,7 @@ def _judgement(work: "Update", wal: Wal, candidate: Mapping[str, Any], tables: T
 
 
 def _write_proposal(
-    work: "Update",
+    work: Work,
     wal: Wal,
     row: LedgerRow,
     candidate: Mapping[str, Any],
@@ -402,7 +395,7 @@ def _write_proposal(
     return ids.digest(world.data.read(world.lies(path)))
 
 
-def _propose(work: "Update", wal: Wal, candidate: dict[str, Any], verdicts: list[dict[str, Any]], tables: Tables) -> Outcome:
+def _propose(work: Work, wal: Wal, candidate: dict[str, Any], verdicts: list[dict[str, Any]], tables: Tables) -> Outcome:
     """PROPOSED (with its promote job when no person is asked) or REJECTED; ack; both leases free: one transaction."""
     world, target = work.world, work.target
     channel = world.channel(target.dataset_id)
@@ -515,10 +508,8 @@ def _same_rules(world: World, maker: LedgerRow) -> bool:
     return (proposal["registry_digest"], proposal["policy_digest"]) == (registry_digest(world, maker.dataset_id), world.policy_digest)
 
 
-def _told(work: "Update", row: LedgerRow, verdicts: list[dict[str, Any]], tables: Tables, proposal: int, waits: int) -> Outcome:
+def _told(work: Work, row: LedgerRow, verdicts: list[dict[str, Any]], tables: Tables, proposal: int, waits: int) -> Outcome:
     """Say how it went; a proposal goes on to promote or waits for people, everything else ends here."""
-    from kfm.receipts import finish
-
     reasons = [r for v in verdicts for r in v.get("reasons", ())]
     rows = {path: artifact["rows"] for path, artifact in tables.artifacts.items()}
     judged = work.wal.payload("assemble") if work.wal is not None else {}
@@ -546,12 +537,12 @@ def _told(work: "Update", row: LedgerRow, verdicts: list[dict[str, Any]], tables
         decide = [r["remedy"] for r in asked if r["code"] in ("licence.restricted", "records.restricted")]  # once for the dataset
         following = "\n      ".join([*decide, following]) if decide else following
         with work.world.ended():
-            work._close_log("PROPOSED", why)
+            work.close_log("PROPOSED", why)
         return work.outcome("PROPOSED", why, exit_code=7, version_id=row.version_id, remedy=following, **numbers)
     level = "error" if row.state == "REJECTED" else "info"
     with work.world.ended():
         finish(work.world, row.run_id)
-        work._close_log(row.state, row.reason, level=level, reasons=[r["code"] for r in reasons] if work.private else reasons)
+        work.close_log(row.state, row.reason, level=level, reasons=[r["code"] for r in reasons] if work.private else reasons)
     remedy = reasons[0]["remedy"] if reasons else ""
     plain = tuple({k: str(v) for k, v in r.items()} for r in reasons)
     code = {"REJECTED": 3}.get(row.state, 0)

@@ -8,13 +8,14 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from kfm import canonical
 from kfm.approvals import check_recorded, last_terms, unapproved, unrecorded
 from kfm.attest import check_attestation, check_witnesses
+from kfm.boundary import Opened
 from kfm.channel import lift_problem, order_problem, version_kept_out
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model import ids
@@ -26,12 +27,9 @@ from kfm.proofs import missing_proofs
 from kfm.raw import parse_checksums
 from kfm.receipts import find_receipt
 from kfm.trust import Head, Trust, led_to, load_root, named_signers, out_of_step
-from kfm.verify import Verified, note_unapproved, note_unrecorded
+from kfm.verified import Verified, note_unapproved, note_unrecorded
 from kfm.world import World
 from kfm.zones.base import check_path
-
-if TYPE_CHECKING:
-    from kfm.boundary import Opened
 
 __all__ = ["About", "BundleReport", "bundle", "verify_bundle"]
 

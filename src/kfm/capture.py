@@ -8,18 +8,17 @@ from typing import Any
 
 import msgspec
 
-from kfm import canonical
+from kfm.answers import OWN, Limits, canonical_url_of, capture_name, say_odd, with_type_checked
 from kfm.channel import unknown_content
 from kfm.clock import rfc3339
 from kfm.commitments import SEALED, Veil
 from kfm.connectors.base import CaptureRefused, Refusal
 from kfm.ending import OPEN, Ending
 from kfm.errors import Denied, IntegrityError, StepFailed
-from kfm.fetch.base import Budget, Fetched, FetchRequest
-from kfm.fetch.url import canonical_url, expand_url, host_of
+from kfm.fetch.base import Fetched, FetchRequest
+from kfm.fetch.url import expand_url, host_of
 from kfm.model import ids
 from kfm.model.ledger import Generation, HeadKey, LedgerRow, believable
-from kfm.model.media_types import type_oddity
 from kfm.model.plan import SourceRef
 from kfm.model.window import seconds
 from kfm.runlog import RunLog
@@ -29,21 +28,14 @@ from kfm.zones.base import hash_file
 
 __all__ = [
     "Captured",
-    "Limits",
-    "canonical_url_of",
     "capture_again",
-    "capture_name",
     "captured_file",
     "covered_source",
     "is_capture",
     "look",
     "replay_capture",
-    "say_odd",
     "source_refs",
-    "with_type_checked",
 ]
-
-OWN = "kfm://dataset/"  # an input that is another dataset of this workspace
 
 
 @dataclass(frozen=True)
@@ -66,18 +58,6 @@ class Captured:
     def warnings(self) -> tuple[str, ...]:
         """What was odd about the answers and taken all the same, each once."""
         return tuple(dict.fromkeys(w for source in self.sources for w in source.get("warnings", ())))
-
-
-def capture_name(world: World, dataset_id: str, files: dict[str, str]) -> str:
-    """The capture's id: by content, and for private content by a commitment to it."""
-    if not world.is_private(dataset_id):
-        return ids.capture_id(files)
-    return "c" + world.stand_in(dataset_id, canonical.dumps(files).decode())[-64:][:32]
-
-
-def canonical_url_of(template: str) -> str:
-    """The registered address; a template with placeholders is recorded as it is registered."""
-    return template if "{" in template or template.startswith(OWN) else canonical_url(template)
 
 
 def look(world: World, target: Target, log: RunLog, scratch: Path, *, conditional: bool) -> Captured:
@@ -206,7 +186,7 @@ def _fetched(world: World, target: Target, log: RunLog, scratch: Path, key: Head
     return _ended(_captured(world, target, answers, files, None), ending)
 
 
-def _fetch_again(world: World, target: Target, log: RunLog, source: dict[str, str], limits: "Limits", size: int, into: Path) -> Fetched:
+def _fetch_again(world: World, target: Target, log: RunLog, source: dict[str, str], limits: Limits, size: int, into: Path) -> Fetched:
     """The same source once more, in the place of an answer of `size` bytes."""
     limits.budget.give_back(size)
     return _fetch(world, target, log, source, into, None, limits)
@@ -226,18 +206,6 @@ def _last_seen(tx: Tx, target: Target) -> tuple[HeadKey | None, Generation | Non
     head: Generation | None = tx.index.last_generation(target.dataset_id)
     key = None if head is not None and unknown_content(head) else tx.index.head_key(target.dataset_id, target.partition, target.win)
     return key, head, tx.index.untrusted(target.dataset_id, target.sources[0]["url"])
-
-
-class Limits:
-    """What the files of one capture may take together: bytes, and time."""
-
-    def __init__(self, world: World, target: Target) -> None:
-        self.budget, self._clock = Budget(target.entry.source.capture_limit), world.clock
-        self._until = self._clock.boot_ns() + target.entry.source.step_limit * 10**9
-
-    @property
-    def seconds(self) -> float:
-        return max(0.001, (self._until - self._clock.boot_ns()) / 1e9)
 
 
 def _fetch(world: World, target: Target, log: RunLog, source: dict[str, str], into: Path, etag: str | None, limits: Limits) -> Fetched:
@@ -274,18 +242,6 @@ def _fetch(world: World, target: Target, log: RunLog, source: dict[str, str], in
     )
     say_odd(log, source["source_id"], answer)
     return answer
-
-
-def say_odd(log: RunLog, source_id: str, answer: Fetched) -> None:
-    """What was odd about an answer, into the run's log."""
-    for warning in answer.warnings:
-        log.say("source.odd", stage="watch", level="warning", source_id=source_id, reason=warning)
-
-
-def with_type_checked(answer: Fetched, format_: str, kind: str) -> Fetched:
-    """The answer, with a warning when it says that it is something else than what is registered."""
-    odd = type_oddity(answer.content_type, format_, kind) if answer.status == 200 else None
-    return answer if odd is None else msgspec.structs.replace(answer, warnings=(*answer.warnings, odd))
 
 
 def _recheck_due(world: World, target: Target, key: HeadKey) -> bool:

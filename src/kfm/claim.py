@@ -1,11 +1,12 @@
 """claim: the one transaction that decides. Settle? NOOP? resume? else close what is open and begin a new run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from kfm import canonical
-from kfm.capture import Captured, canonical_url_of
+from kfm.answers import canonical_url_of
+from kfm.capture import Captured
 from kfm.channel import EMPTY, content_key, kept_out, unknown_content
 from kfm.clock import rfc3339
 from kfm.errors import Denied, KfmError, StepFailed, UsageError
@@ -22,7 +23,11 @@ from kfm.wal import Wal
 from kfm.world import Target, World
 
 __all__ = [
-    "Decision",
+    "Answer",
+    "Claimed",
+    "LookAgain",
+    "Noop",
+    "Settle",
     "approved",
     "check_kept",
     "check_switch",
@@ -39,18 +44,42 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What the claiming transaction decided."""
+class Noop:
+    """There is nothing to do, and why."""
 
-    kind: str  # noop, settle, look_again, resume, new
-    row: LedgerRow | None = None
-    wal: Wal | None = None
-    code: str = ""  # of a noop: unchanged, kept_out, older, proposed, denied, staged
-    reason: str = ""
+    code: str  # what others decide by: unchanged, kept_out, older, proposed, denied, staged
+    reason: str
     names: str = ""
     exit_code: int = 0
     head: Generation | None = None
+
+
+@dataclass(frozen=True)
+class Settle:
+    """A run has named a generation and not ended: it is settled before anything else of its partition happens."""
+
+    row: LedgerRow
+
+
+@dataclass(frozen=True)
+class LookAgain:
+    """What was looked at is not enough, or is not what it was."""
+
     forced: int = 0
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A run of its own, with its journal, on this head."""
+
+    row: LedgerRow
+    wal: Wal
+    head: Generation
+    forced: int = 0
+    resumed: bool = False
+
+
+Answer = Noop | Settle | LookAgain | Claimed  # of the transaction that decides
 
 
 def check_switch(tx: Tx, *names: str) -> None:
@@ -74,15 +103,13 @@ def check_kept(entry: DatasetEntry) -> None:
         )
 
 
-def claim(
-    tx: Tx, world: World, target: Target, token: Token, captured: Captured, plan: Plan | None, toolchain: str, run_id: str
-) -> Decision:
+def claim(tx: Tx, world: World, target: Target, token: Token, captured: Captured, plan: Plan | None, toolchain: str, run_id: str) -> Answer:
     """Settle? NOOP (acks)? resume? else close what is open and claim a new run. One transaction."""
     tx.leases.check(token)
     mine = _unfinished(tx, target)
     for row in mine:
         if row.intent is not None:
-            return Decision(kind="settle", row=row)
+            return Settle(row)
     head = world.channel(target.dataset_id).head(tx)  # inside the transaction, after the look for open intents
     job = tx.jobs.get(target.dataset_id, target.partition, target.win)
     forced = job.forced if job is not None else 0
@@ -91,19 +118,15 @@ def claim(
         if noop is not None:
             return _ack_noop(tx, world, target, token, captured, head, mine, noop, run_id)
     if captured.unchanged or plan is None:
-        return Decision(kind="look_again", forced=forced)
+        return LookAgain(forced)
     check_clock(tx, world, head)
     resumable = next((r for r in mine if _resumable(r, target, captured, head, toolchain, forced)), None)
     if resumable is not None:
-        return Decision(
-            kind="resume",
-            row=resumable,
-            wal=Wal(world.store, world.clock, resumable, tx.journals.get(resumable.wal_id), (token,), world.veil(target.dataset_id)),
-            head=head,
-            forced=forced,
-        )
+        records = tx.journals.get(resumable.wal_id)
+        wal = Wal(world.store, world.clock, resumable, records, (token,), world.veil(target.dataset_id))
+        return Claimed(resumable, wal, head, forced, resumed=True)
     if captured.replayed:
-        return Decision(kind="look_again", forced=forced)
+        return LookAgain(forced)
     close_runs(tx, world, mine, "another input, spec or base came first" if not forced else "closed by --force")
     place = next((r for r in mine if r.state == "PROPOSED" and r.pinned == head.generation and _keeps_place(world, r)), None)
     why = without_emitter(job.reason) if job is not None and not target.staged else ""
@@ -119,40 +142,38 @@ def _unfinished(tx: Tx, target: Target) -> list[LedgerRow]:
     return [*own, *parts, *(r for r in opened if is_assembly(r) and r.backfill in backfills)]
 
 
-def is_noop(
-    tx: Tx, world: World, target: Target, captured: Captured, head: Generation, mine: list[LedgerRow]
-) -> tuple[str, str, str, int] | None:
-    """(code, reason, what it names, exit code) when there is nothing to do; the code is what others decide by."""
+def is_noop(tx: Tx, world: World, target: Target, captured: Captured, head: Generation, mine: list[LedgerRow]) -> Noop | None:
+    """Whether there is nothing to do."""
     if captured.refused is not None:  # what was kept of it may equal the head, and still it was refused
         return None
     if _known(tx, target, captured, head):
-        return UNCHANGED, "unchanged", f"generation {head.generation}", 0
+        return Noop(UNCHANGED, "unchanged", f"generation {head.generation}")
     outs = (kept_out(head, target.partition, target.win, found, target.transform_hash) for found in _hashes(captured))
     out = next((found for found in outs if found is not None), None)
     if out is not None:
         word = "withdrawn" if out[0] == "suppressed" else "rolled back"
-        return "kept_out", f"this content was {word} by generation {out[1]}", f"generation {out[1]}", 0
+        return Noop("kept_out", f"this content was {word} by generation {out[1]}", f"generation {out[1]}")
     said, official = (captured.sources[0].get("stamp", "") if captured.sources else ""), official_stamp(tx, target, head)
     if is_older(said, official) and target.again is None and not target.staged:
         mine.clear()  # what waits there is newer than this answer, too
-        return "older", older_told(said, official), f"generation {head.generation}", 0
+        return Noop("older", older_told(said, official), f"generation {head.generation}")
     same = [r for r in mine if r.state == "PROPOSED" and (r.input_hash, r.spec_hash) == (captured.input_hash, target.spec_hash)]
     waiting = next((r for r in same if r.pinned == head.generation), None)
     if waiting is not None:
         mine.remove(waiting)
         number = tx.proposals.number(waiting.run_id)
         if not approved(world, waiting):
-            return "proposed", "already proposed, waits for a person", f"proposal {number}", 7
+            return Noop("proposed", "already proposed, waits for a person", f"proposal {number}", 7)
         tx.runs.move(waiting.run_id, "PROPOSED", promo=1)
-        return "proposed", "already proposed", f"proposal {number}", 0
+        return Noop("proposed", "already proposed", f"proposal {number}")
     rejected = denied_before(tx, target, captured.input_hash, head)
     if rejected is not None:
-        return "denied", f"already denied: {rejected.reason}", f"run {rejected.run_id}", 3
+        return Noop("denied", f"already denied: {rejected.reason}", f"run {rejected.run_id}", 3)
     same_part = (captured.input_hash, target.spec_hash, target.staged)
     kept = [r for r in mine if r.state == "STAGED" and (r.input_hash, r.spec_hash, r.backfill) == same_part]
     if target.staged and kept:
         mine[:] = [r for r in mine if r not in kept and not is_assembly(r)]
-        return "staged", "already staged", f"run {kept[-1].run_id}", 0
+        return Noop("staged", "already staged", f"run {kept[-1].run_id}")
     return None
 
 
@@ -250,12 +271,11 @@ def _ack_noop(
     captured: Captured,
     head: Generation,
     mine: list[LedgerRow],
-    noop: tuple[str, str, str, int],
+    noop: Noop,
     run_id: str,
-) -> Decision:
+) -> Noop:
     now = rfc3339(world.clock.now())
     close_runs(tx, world, mine, "upstream went back to what is official")
-    code, reason, names, exit_code = noop
     tx.looks.put_noop(
         NoopRow(
             run_id=run_id,
@@ -263,19 +283,19 @@ def _ack_noop(
             partition=target.partition,
             win=target.win,
             key=captured.key,
-            reason=reason,
-            names=names,
+            reason=noop.reason,
+            names=noop.names,
             timestamp=now,
-            code=code,
+            code=noop.code,
         )
     )
     if target.again is None:  # a kept capture tells nothing new about upstream
-        tx.looks.put(target.dataset_id, target.partition, run_id, code)
-    if code == UNCHANGED:
+        tx.looks.put(target.dataset_id, target.partition, run_id, noop.code)
+    if noop.code == UNCHANGED:
         keep_head_key(tx, target, captured, str(head.version_id), now)
     tx.jobs.ack(target.dataset_id, target.partition, target.win)
     tx.leases.release(token)
-    return Decision(kind="noop", code=code, reason=reason, names=names, exit_code=exit_code, head=head)
+    return replace(noop, head=head)
 
 
 def keep_head_key(tx: Tx, target: Target, captured: Captured, version_id: str, now: str) -> None:
@@ -310,7 +330,7 @@ def _new_run(
     forced: int,
     place: LedgerRow | None,
     why: str,
-) -> Decision:
+) -> Claimed:
     hashed = keep_plan(tx, plan, captured.input_hash, head.version_id)
     if place is not None:  # people know the proposal by its number: what takes its place goes on under it
         tx.proposals.hand_on(place.run_id, run_id)
@@ -341,7 +361,7 @@ def _new_run(
         {"capture_id": captured.capture_id, "files": {n: s["digest"] for n, s in zip(captured.files, captured.sources)}},
     )
     wal.begin(tx, page)
-    return Decision(kind="new", row=row, wal=wal, head=head, forced=forced)
+    return Claimed(row, wal, head, forced)
 
 
 def keep_plan(tx: Tx, plan: Plan, input_hash: str, base_version: str | None) -> str:

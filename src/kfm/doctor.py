@@ -20,7 +20,8 @@ from kfm.reindex import assembled, ledger_row, void_all
 from kfm.roots import rolled_back, root_problem
 from kfm.runfiles import pack_noops
 from kfm.store.base import Served, Tx
-from kfm.verify import Verified, verify_dataset
+from kfm.verified import Verified
+from kfm.verify import verify_dataset
 from kfm.wal import check_chain
 from kfm.world import World
 

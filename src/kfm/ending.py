@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from kfm.answers import capture_name
 from kfm.connectors.base import LINES, Refusal, ends_open, refusal_of_cut
 from kfm.fetch.base import Fetched
 from kfm.model.dataset import Source
@@ -66,8 +67,6 @@ class Ending:
 
     def _kept_open(self, row: LedgerRow, sources: list[dict[str, Any]], source_id: str) -> bool:
         """What the bytes themselves say, where they are still here in plain: captures of earlier versions carry no mark."""
-        from kfm.capture import capture_name
-
         names = {f"{s['source_id']}.{self._target.entry.source.format}": s["digest"] for s in sources}
         capture = capture_name(self._world, row.dataset_id, names)
         path = f"raw/{row.dataset_id}/captures/{capture}/{source_id}.{self._target.entry.source.format}"

@@ -6,6 +6,7 @@ import msgspec
 
 from kfm.attest import check_attestation
 from kfm.channel import pinned_parts
+from kfm.derive import fetch_table
 from kfm.errors import Denied, IntegrityError, KfmError
 from kfm.model import ids
 from kfm.model.ledger import Generation, LedgerRow
@@ -14,7 +15,7 @@ from kfm.model.version import ATTESTATION, is_record
 from kfm.proposal import load, proposal_path
 from kfm.raw import parse_checksums
 from kfm.receipts import find_receipt, run_folder
-from kfm.verify import Verified, verify_in_zone
+from kfm.verified import Verified, verify_in_zone
 from kfm.wal import Wal
 from kfm.world import World
 
@@ -51,8 +52,6 @@ def inputs_changed(world: World, row: LedgerRow) -> bool:
     joined = [s for s in msgspec.json.decode(row.source_metadata) if s["source_url"].startswith("kfm://dataset/")]
     if not joined:
         return False
-    from kfm.derive import fetch_table
-
     with world.data.scratch() as scratch:
         veil = world.veil(row.dataset_id)
         return any(fetch_table(world, s["source_url"], veil.uncover(s["etag"]), scratch / s["source_id"]).status != 304 for s in joined)

@@ -18,7 +18,8 @@ from kfm.receipts import JOB_TYPE
 from kfm.release import check_shown
 from kfm.runfiles import pack_noops
 from kfm.store.base import Tx
-from kfm.update import Steps, update
+from kfm.update import update
+from kfm.work import Steps
 from kfm.world import Outcome, Target, World
 
 __all__ = ["Stopped", "drive", "promote_run", "resume_run", "run_target", "stop_run"]

@@ -30,7 +30,8 @@ from kfm.proposal import Judged, approvals_of, builder_of, count, load, one_acco
 from kfm.records import derived_prov, read_facts, version_listing, version_records
 from kfm.ref import resolve
 from kfm.release import candidate_of
-from kfm.verify import Verified, verify_dataset
+from kfm.verified import Verified
+from kfm.verify import verify_dataset
 from kfm.wal import Wal
 from kfm.world import World
 

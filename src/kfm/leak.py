@@ -15,7 +15,7 @@ from kfm.errors import KfmError
 from kfm.model import ids
 from kfm.model.dataset import Column, DatasetEntry, Release
 from kfm.release import govern_job
-from kfm.update import transform_job
+from kfm.transforming import transform_job
 from kfm.world import Target, World
 from kfm.zones.base import copied, hash_file, note, room
 

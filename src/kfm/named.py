@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -19,13 +19,11 @@ from kfm.projection import catalog_files, shown_version
 from kfm.proposal import proposal_path
 from kfm.raw import render_raw
 from kfm.receipts import find_receipt, outcome_of
-from kfm.retention import removed_files
+from kfm.removed import removed_files
 from kfm.runfiles import Packed, load_packs, read_run_file
+from kfm.verified import Verified
 from kfm.wal import check_chain, fold, payload_of
 from kfm.world import World
-
-if TYPE_CHECKING:
-    from kfm.verify import Verified
 
 __all__ = ["decoded", "sealed_files", "verify_named"]
 

@@ -22,7 +22,7 @@ from kfm.raw import checksums
 from kfm.records import derived_prov, read_facts, version_records
 from kfm.release import governed, keep_precise, keep_released, open_table, records_of_version, rule_path, suppress_rules
 from kfm.store.base import Tx
-from kfm.verify import Verified, verify_in_zone
+from kfm.verified import Verified, verify_in_zone
 from kfm.world import World
 from kfm.zones.base import room
 

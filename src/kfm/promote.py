@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -33,15 +33,13 @@ from kfm.receipts import finish, promotion_of, run_folder, seal, without_values
 from kfm.release import candidate_path, keep_precise, new_columns, open_table
 from kfm.store.base import Tx
 from kfm.wal import Page, Wal
+from kfm.work import Steps
 from kfm.world import Outcome, World, table_rows
-
-if TYPE_CHECKING:
-    from kfm.update import Steps
 
 __all__ = ["ask_again", "promote"]
 
 
-def promote(world: World, dataset_id: str, run_id: str | None = None, *, wait: bool = False) -> "Steps":
+def promote(world: World, dataset_id: str, run_id: str | None = None, *, wait: bool = False) -> Steps:
     """Finish a proposed run. None: nothing to promote, or another process holds the dataset.
 
     `run_id` with `wait` settles that run: it is finished, or its number is taken by a void generation, before anything else
@@ -143,7 +141,7 @@ class _Promote:
         books = (self.wal.payload("transform") or {}).get("books", {})
         return int(books.get("quarantined", 0))
 
-    def steps(self) -> "Steps":
+    def steps(self) -> Steps:
         self.world.require_key(self.row.dataset_id)  # without it the evidence cannot be read, which is no reason to deny the run
         try:
             verdicts, candidate = self._judge()

@@ -6,15 +6,17 @@ from typing import Any
 
 import msgspec
 
-from kfm.capture import capture_name, captured_file, is_capture
+from kfm.answers import capture_name
+from kfm.capture import captured_file, is_capture
 from kfm.channel import EMPTY
 from kfm.connectors.base import TransformResult
 from kfm.errors import Denied, IntegrityError
 from kfm.model.receipt import Receipt
 from kfm.records import read_facts
-from kfm.release import explained_before, govern_job, merge_tables, open_table, records_of_version, says_newer, suppress_rules
+from kfm.release import explained_before, govern_job, open_table, records_of_version, suppress_rules
 from kfm.runfiles import read_run_file
-from kfm.update import known_columns, transform_job
+from kfm.tables import merge_tables, says_newer
+from kfm.transforming import known_columns, transform_job
 from kfm.world import Target, World
 from kfm.zones.base import hash_file, room
 

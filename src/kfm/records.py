@@ -17,6 +17,7 @@ from kfm.model.dataset import DatasetEntry
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.version import ATTESTATION, is_record
 from kfm.raw import parse_checksums
+from kfm.removed import removed_versions
 from kfm.world import World
 from kfm.zones.base import Zone
 
@@ -202,8 +203,6 @@ def previous_versions(world: World, dataset_id: str, version_id: str, known: Seq
 
     `known`: the generations up to the one that is shown; all there are, when it is the newest.
     """
-    from kfm.retention import removed_versions  # it renders catalogs itself
-
     rows: Sequence[Generation] = known or world.store.read(lambda tx: tx.index.generations(dataset_id))
     gone = {*(rows[-1].suppressed if rows else ()), *removed_versions(world.data, dataset_id)}
     order = [str(g.version_id) for g in rows if g.version_id is not None and g.version_id != version_id and g.version_id not in gone]

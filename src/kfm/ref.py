@@ -7,6 +7,7 @@ from kfm.channel import EMPTY, last_act, whole_withdrawn, withdrawn_inside
 from kfm.errors import Denied, UsageError
 from kfm.model.ids import check_dataset_id
 from kfm.model.ledger import Generation
+from kfm.removed import removed_versions
 from kfm.status import shown
 from kfm.world import World
 
@@ -97,8 +98,6 @@ def _way_on(world: World, dataset_id: str) -> str:
 
 
 def _check_kept(world: World, text: str, dataset_id: str, version_id: str) -> None:
-    from kfm.retention import removed_versions  # it resolves references itself
-
     if version_id in removed_versions(world.data, dataset_id):
         raise Denied(
             f"{text} is gone: retention removed it, and a receipt of maintenance.gc lists its files.",

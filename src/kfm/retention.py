@@ -24,14 +24,13 @@ from kfm.quarantine import Desk, runs_with_quarantine
 from kfm.raw import render_raw
 from kfm.receipts import pretty
 from kfm.ref import resolve
+from kfm.removed import Doomed, Plan, plan_path, plans, removed_versions
 from kfm.runfiles import read_run_file
 from kfm.store.base import Token, Tx
 from kfm.world import World
-from kfm.zones.base import Zone
 
 __all__ = [
     "GRACE",
-    "Doomed",
     "Hold",
     "Swept",
     "Usage",
@@ -40,8 +39,6 @@ __all__ = [
     "freed",
     "hold",
     "release",
-    "removed_files",
-    "removed_versions",
     "settle",
     "sweep",
     "usage",
@@ -53,25 +50,6 @@ ZONES = ("processed", "catalog", "raw", "work")  # bytes that two zones share co
 _PART = re.compile(rb"parts/([0-9a-f]{32})")
 _CAPTURE = re.compile(rb"capture_id\W+(c[0-9a-f]{32})")
 _SEALED_TEXT = re.compile(rb"sealed:[A-Za-z0-9+/=]+")
-
-
-class Doomed(msgspec.Struct, frozen=True, kw_only=True):
-    """Something nobody needs any more."""
-
-    kind: str  # version, capture, part, quarantine, tiles, index, run, proposal
-    name: str
-    why: str
-    paths: tuple[str, ...]  # below data/, in the order they are removed
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`work/<id>/gc/<run_id>.json`: what a sweep is about to remove, durable before the first removal."""
-
-    run_id: str
-    dataset_id: str
-    at: str
-    versions: tuple[str, ...]
-    files: dict[str, str]  # path below data/ -> digest; of a private dataset a commitment to it
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
@@ -435,38 +413,18 @@ def _planned(world: World, dataset_id: str, run_id: str, items: list[Doomed]) ->
         versions=tuple(item.name for item in items if item.kind == "version"),
         files={path: world.stand_in(dataset_id, found.digest) for path, found in stored.items() if found is not None},
     )  # fmt: skip
-    world.data.create(_plan_path(dataset_id, run_id), pretty(plan))
+    world.data.create(plan_path(dataset_id, run_id), pretty(plan))
     return plan
 
 
-def _plan_path(dataset_id: str, run_id: str, end: str = ".json") -> str:
-    return f"work/{dataset_id}/gc/{run_id}{end}"
-
-
-def _plans(zone: Zone, dataset_id: str) -> list[Plan]:
-    names = [path for path in zone.names(f"work/{dataset_id}/gc") if path.endswith(".json")]
-    return [msgspec.json.decode(zone.read(path), type=Plan) for path in names]
-
-
 def _unfinished(world: World, dataset_id: str) -> list[Plan]:
-    return [p for p in _plans(world.data, dataset_id) if not world.data.exists(_plan_path(dataset_id, p.run_id, ".done"))]
+    return [p for p in plans(world.data, dataset_id) if not world.data.exists(plan_path(dataset_id, p.run_id, ".done"))]
 
 
 def settle(world: World, swept: Swept) -> None:
     """The receipt that lists everything is written: these sweeps are over."""
     for run_id in swept.plans:
-        world.data.create(_plan_path(swept.dataset_id, run_id, ".done"), b"")
-
-
-def removed_versions(zone: Zone, dataset_id: str) -> set[str]:
-    """Versions that retention removed: missing, and rightly so."""
-    named = {version for plan in _plans(zone, dataset_id) for version in plan.versions}
-    return {version for version in named if not zone.exists(f"processed/{dataset_id}/{version}/checksums.sha256")}
-
-
-def removed_files(zone: Zone, dataset_id: str) -> set[str]:
-    """Every file that a sweep had on its plan."""
-    return {path for plan in _plans(zone, dataset_id) for path in plan.files}
+        world.data.create(plan_path(swept.dataset_id, run_id, ".done"), b"")
 
 
 def _tidy(world: World, dataset_id: str, gone: set[str]) -> None:

@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from kfm.capture import capture_name, covered_source
+from kfm.answers import capture_name
+from kfm.capture import covered_source
 from kfm.clock import rfc3339
 from kfm.commitments import COMMITTED, SEALED
 from kfm.model.ledger import HeadKey, LedgerRow, WalRecord

@@ -12,23 +12,25 @@ from kfm import canonical
 from kfm.assemble import propose
 from kfm.capture import Captured
 from kfm.channel import content_key, kept_out
-from kfm.claim import Decision, approved, check_switch, close_runs, denied_before, keep_plan, new_row
+from kfm.claim import Answer, Claimed, LookAgain, Noop, Settle, approved, check_switch, close_runs, denied_before, keep_plan, new_row
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
 from kfm.errors import IntegrityError, StepFailed, UsageError
 from kfm.model import ids
 from kfm.model.dataset import Column
-from kfm.model.ledger import Generation, LedgerRow, Token
+from kfm.model.ledger import Generation, LedgerRow, Token, WalRecord
+from kfm.model.paths import part_folder
 from kfm.model.plan import Plan, SourceRef, Step
 from kfm.model.staged import ASSEMBLE, Part, Pins, is_assembly, pins_path
 from kfm.moments import check_clock
 from kfm.promote import promote
 from kfm.raw import render_raw
 from kfm.receipts import JOB_TYPE, receipt_path
-from kfm.release import Stored, base_table, open_table, staged_tables, store_table
+from kfm.release import Stored, open_table, store_table
 from kfm.runfiles import read_run_file
 from kfm.store.base import Tx
-from kfm.update import Steps, Update, guarded, part_folder
+from kfm.tables import base_table, staged_tables
 from kfm.wal import Wal, fold, payload_of
+from kfm.work import Steps, Work, guarded
 from kfm.world import Target, World, specify
 from kfm.zones.base import room
 
@@ -49,16 +51,15 @@ def assemble_staged(world: World, target: Target, backfill: str, run_ids: Sequen
     while not work.take():
         yield "wait"
     yield "assemble: dataset lease taken"
-    return (yield from guarded(work))
+    return (yield from guarded(work, work.steps()))
 
 
-class _Assembly(Update):
-    """An update whose input is parts, under the lease of the dataset alone."""
+class _Assembly(Work):
+    """A work whose input is parts, under the lease of the dataset alone."""
 
     def __init__(self, world: World, target: Target, backfill: str, run_ids: frozenset[str]) -> None:
-        super().__init__(world, target, Token("", 0, 0), 0, world.clock.boot_ns(), None)
+        super().__init__(world, target, has_job=False)
         self.backfill, self.run_ids = backfill, run_ids
-        self.tokens = []
 
     def take(self) -> bool:
         world, name = self.world, self.target.dataset_id
@@ -70,21 +71,8 @@ class _Assembly(Update):
 
         token = world.store.transaction(lease)
         if token is not None:
-            self.token = world.hold(token)
-            self.tokens = [token]
+            self.tokens = [world.hold(token)]
         return token is not None
-
-    def ack(self, tx: Tx) -> None:
-        """It has no job: that parts are STAGED is what asks for it."""
-
-    def requeue(self, tx: Tx, failed: str = "", until_ms: int = 0) -> None:
-        """The same."""
-
-    def fail(self, error: Any) -> Any:
-        if self.wal is not None:
-            return super().fail(error)
-        self.release()
-        return self.outcome("FAILED", error.happened, exit_code=error.exit_code, remedy=error.remedy)
 
     # ---- the work ------------------------------------------------------------------------------------------------
     def steps(self) -> Steps:
@@ -104,25 +92,22 @@ class _Assembly(Update):
             if rows:
                 self.world.data.create(pins_path(self.target.dataset_id, ids.digest(raw)), raw)
                 yield "pins written"
-            decision = self._decide_parts(rows, pins, ids.digest(raw))
-            if decision.kind == "settle" and decision.row is not None:
-                self.release()
-                self.world.let_go(*self.tokens)
-                yield f"must settle run {decision.row.run_id}"
-                yield from promote(self.world, self.target.dataset_id, decision.row.run_id, wait=True)
-                while not self.take():
-                    yield "wait"
-            if decision.kind in ("settle", "look_again"):
-                continue
-            if decision.kind == "noop":
-                return self.outcome("NOOP", decision.reason, names=decision.names, exit_code=decision.exit_code)
-            assert decision.wal is not None
-            assert decision.head is not None
-            self.row, self.wal = decision.row, decision.wal
-            self.log.bind(self.wal.run.run_id)
-            self._say_claimed(decision)
-            yield "assemble pinned"
-            return (yield from self._assembled(self.wal, decision.head, pins, payloads))
+            match self._decide(rows, ids.digest(raw)):
+                case Settle(row):
+                    self.release()
+                    self.world.let_go(*self.tokens)
+                    yield f"must settle run {row.run_id}"
+                    yield from promote(self.world, self.target.dataset_id, row.run_id, wait=True)
+                    while not self.take():
+                        yield "wait"
+                case LookAgain():
+                    continue
+                case Noop(reason=reason, names=names, exit_code=code):
+                    return self.outcome("NOOP", reason, names=names, exit_code=code)
+                case Claimed(wal=wal, head=head) as claimed:
+                    self.begin(claimed)
+                    yield "assemble pinned"
+                    return (yield from self._assembled(wal, head, pins, payloads))
 
     def _check(self, rows: Sequence[LedgerRow]) -> None:
         entry = self.target.entry
@@ -169,27 +154,25 @@ class _Assembly(Update):
             self.set_aside(path, row.run_id)
         world.store.transaction(close)
 
-    def _decide_parts(self, rows: Sequence[LedgerRow], pins: Pins, digest: str) -> Decision:
+    def _decide(self, rows: Sequence[LedgerRow], digest: str) -> Answer:
         captured = _captured(rows)
         toolchain, run_id = self.world.toolchain_digest(), self.world.new_run_id()
         plan = _plan(self.target, captured.input_hash)
-        decision: Decision = self.world.store.transaction(lambda tx: self._claim(tx, rows, captured, plan, digest, toolchain, run_id))
-        self.forced = decision.forced
-        return decision
+        answer = self.world.store.transaction(lambda tx: self._claim(tx, rows, captured, plan, digest, toolchain, run_id))
+        self.forced = answer.forced if isinstance(answer, Claimed) else 0
+        return answer
 
-    def _claim(
-        self, tx: Tx, rows: Sequence[LedgerRow], captured: Captured, plan: Plan, digest: str, toolchain: str, run_id: str
-    ) -> Decision:
+    def _claim(self, tx: Tx, rows: Sequence[LedgerRow], captured: Captured, plan: Plan, digest: str, toolchain: str, run_id: str) -> Answer:
         """Settle? leave out what is kept out; NOOP? resume? else close what is open and pin base and parts. One transaction."""
         world, target = self.world, self.target
         tx.leases.check(self.token)
         mine = [r for r in tx.runs.open_runs(target.dataset_id) if is_assembly(r) and r.backfill == self.backfill]
         for row in mine:
             if row.intent is not None:
-                return Decision(kind="settle", row=row)
+                return Settle(row)
         head = world.channel(target.dataset_id).head(tx)  # inside the transaction, after the look for open intents
         if not {r.run_id for r in rows} <= tx.runs.staged_ids(target.dataset_id, self.backfill) or self._leave_out(tx, rows, head, mine):
-            return Decision(kind="look_again")
+            return LookAgain()
         same = [r for r in mine if (r.input_hash, r.spec_hash, r.pinned) == (captured.input_hash, target.spec_hash, head.generation)]
         forced = max((r.forced for r in rows), default=0)
         waiting = next((r for r in same if r.state == "PROPOSED" and r.part == digest), None)
@@ -199,11 +182,11 @@ class _Assembly(Update):
         if before is not None:
             close_runs(tx, world, mine, "its parts were denied before")
             tx.leases.release(self.token)
-            return Decision(kind="noop", reason=f"already denied: {before.reason}", names=f"run {before.run_id}", exit_code=3)
+            return Noop("denied", f"already denied: {before.reason}", f"run {before.run_id}", 3)
         for row in same:
             if row.state == "CLAIMED" and (row.part, row.base_version, row.toolchain_digest) == (digest, head.version_id, toolchain):
                 wal = Wal(world.store, world.clock, row, tx.journals.get(row.wal_id), (self.token,), world.veil(target.dataset_id))
-                return Decision(kind="resume", row=row, wal=wal, head=head, forced=forced)
+                return Claimed(row, wal, head, forced, resumed=True)
         check_clock(tx, world, head)
         close_runs(tx, world, mine, "other parts or another base came first")
         row = new_row(tx, world, target, captured, toolchain, run_id, head, forced)
@@ -212,7 +195,7 @@ class _Assembly(Update):
         tx.runs.insert(row)
         tx.looks.put(target.dataset_id, target.partition, run_id, "changed")
         wal = self._pinned(tx, row, plan, head, len(rows))
-        return Decision(kind="new", row=row, wal=wal, head=head, forced=forced)
+        return Claimed(row, wal, head, forced)
 
     def _leave_out(self, tx: Tx, rows: Sequence[LedgerRow], head: Generation, mine: Sequence[LedgerRow]) -> bool:
         """Close the parts whose content was rolled back or withdrawn meanwhile, or is older than what is official; and their assembly.
@@ -231,15 +214,15 @@ class _Assembly(Update):
         close_runs(tx, self.world, list(mine) if gone or old else [], "one of its parts was closed")
         return bool(gone or old)
 
-    def _nothing(self, tx: Tx, waiting: LedgerRow | None) -> Decision:
+    def _nothing(self, tx: Tx, waiting: LedgerRow | None) -> Noop:
         tx.leases.release(self.token)
         if waiting is None:
-            return Decision(kind="noop", reason="nothing is staged")
+            return Noop("nothing", "nothing is staged")
         names = f"proposal {tx.proposals.number(waiting.run_id)}"
         if not approved(self.world, waiting):
-            return Decision(kind="noop", reason="already proposed, waits for a person", names=names, exit_code=7)
+            return Noop("proposed", "already proposed, waits for a person", names, 7)
         tx.runs.move(waiting.run_id, "PROPOSED", promo=1)
-        return Decision(kind="noop", reason="already proposed", names=names)
+        return Noop("proposed", "already proposed", names)
 
     def _pinned(self, tx: Tx, row: LedgerRow, plan: Plan, head: Generation, count: int) -> Wal:
         """The PLAN: base generation and parts, once and for all attempts of this run."""
@@ -389,8 +372,6 @@ def _payload_of(world: World, row: LedgerRow) -> dict[str, Any]:
     """What the journal of a part says of its transform, from the store or from the archive."""
     records: list[Any] = world.store.read(lambda tx: tx.journals.get(row.wal_id)) if not row.archived else []
     if not records:
-        from kfm.model.ledger import WalRecord
-
         raw = read_run_file(world.data, row.dataset_id, row.run_id, "wal.jsonl", {}) or b""
         records = [msgspec.json.decode(line, type=WalRecord) for line in raw.splitlines()]
     steps = fold(records)

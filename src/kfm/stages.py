@@ -26,8 +26,8 @@ from kfm.catalog.base import prov_path
 from kfm.channel import Channel
 from kfm.claim import check_switch
 from kfm.cli.call import Parser, guard
+from kfm.cli.jobcall import store_of
 from kfm.cli.terminal import progress, say, sign
-from kfm.cli.worker import store_of
 from kfm.clock import SystemClock, rfc3339
 from kfm.errors import Denied, KfmError, UsageError
 from kfm.fetch.base import Fetched, FetchRequest
@@ -38,11 +38,11 @@ from kfm.model import ids
 from kfm.model.backfill import BackfillRow, Grid, cut, grid_of, plan_from
 from kfm.model.connector import StageReceipt
 from kfm.model.ledger import LedgerRow
+from kfm.model.paths import part_folder
 from kfm.model.window import bounds, seconds
 from kfm.projection import project
 from kfm.receipts import JOB_TYPE, pretty
 from kfm.targets import resumed_target, targets_of
-from kfm.update import part_folder
 from kfm.upstreams import checked_upstream
 from kfm.wal import fold, payload_of
 from kfm.wiring import open_world

@@ -25,7 +25,7 @@ from kfm.model.kinds import KINDS
 from kfm.model.window import bounds
 from kfm.stages import STAGES, flags_table, parser_of
 from kfm.targets import targets_of
-from kfm.update import transform_job
+from kfm.transforming import transform_job
 from kfm.workspace import open_workspace
 from kfm.world import Target
 from kfm.zones.base import hash_file

@@ -1,7 +1,6 @@
 """verify: are the bytes, digests and signatures what they say they are?"""
 
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,106 +10,36 @@ from kfm.acts import erasing
 from kfm.approvals import check_recorded, unapproved, unrecorded
 from kfm.attest import check_attestation
 from kfm.channel import order_problem
+from kfm.erase import left_behind, left_in_inbox
 from kfm.errors import KfmError
 from kfm.model import ids
 from kfm.model.approval import approvals_path
 from kfm.model.channel import GenerationPredicate
 from kfm.model.ledger import WalRecord
 from kfm.model.version import ATTESTATION, is_record
+from kfm.named import sealed_files, verify_named
 from kfm.proofs import missing_proofs
 from kfm.raw import parse_checksums
 from kfm.receipts import JOB_TYPE, receipt_path
 from kfm.records import read_facts
 from kfm.release import suppress_rules
+from kfm.removed import removed_versions
 from kfm.roots import root_problem
 from kfm.trust import named_signers, out_of_step
+from kfm.verified import Verified, note_unapproved, note_unrecorded, verify_folder
 from kfm.wal import check_chain
 from kfm.world import World
-from kfm.zones.base import Zone, hash_file
+from kfm.zones.base import Zone
 
 __all__ = [
-    "Verified",
-    "note_unapproved",
-    "note_unrecorded",
     "verify_dataset",
-    "verify_folder",
-    "verify_in_zone",
     "verify_receipts",
     "verify_workspace",
 ]
 
 
-@dataclass
-class Verified:
-    """What was looked at and what was wrong."""
-
-    versions: int = 0
-    files: int = 0
-    generations: int = 0
-    problems: list[dict[str, str]] = field(default_factory=list)
-    exit_code: int = 0  # 6: damaged; 3: only missing, expired or revoked
-    notes: list[str] = field(default_factory=list)  # not wrong, but worth saying
-
-    def wrong(self, where: str, what: str, code: int = 6) -> None:
-        self.problems.append({"where": where, "what": what})
-        self.exit_code = max(self.exit_code, code)
-
-
-def note_unrecorded(found: Verified, dataset_id: str, numbers: list[int]) -> None:
-    """Say which generations nobody can count the approvals of."""
-    if numbers:
-        which = f"generation {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} generations, up to {numbers[-1]},"
-        found.notes.append(f"{which} of {dataset_id} {'was' if len(numbers) == 1 else 'were'} made before approvals were recorded")
-
-
-def note_unapproved(found: Verified, dataset_id: str, number: int) -> None:
-    found.notes.append(f"the version of generation {number} of {dataset_id} was left by a withdrawal that nobody else approved")
-
-
-def verify_folder(folder: Path, found: Verified, name: str = "") -> None:
-    """A folder against its checksums.sha256: every listed file intact, no file unlisted."""
-    name = name or folder.name
-    listing = folder / "checksums.sha256"
-    if not listing.is_file():
-        found.wrong(name, "checksums.sha256 is missing")
-        return
-    try:
-        listed = parse_checksums(listing.read_bytes())
-    except (UnicodeDecodeError, ValueError):
-        found.wrong(name, "checksums.sha256 is not readable")
-        return
-    for path, digest in listed.items():
-        found.files += 1
-        if not (folder / path).is_file():
-            found.wrong(f"{name}/{path}", "listed, but missing", 3 if is_record(path) else 6)
-        elif hash_file(folder / path).digest != digest:
-            found.wrong(f"{name}/{path}", "its bytes do not match its digest")
-    present = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} - {"checksums.sha256"}
-    for path in sorted(present - set(listed)):
-        found.wrong(f"{name}/{path}", "present, but not listed")
-
-
-def verify_in_zone(zone: Zone, folder: str, found: Verified) -> None:
-    """`verify_folder` through a zone, whatever it lies on."""
-    if not zone.exists(f"{folder}/checksums.sha256"):
-        found.wrong(folder, "checksums.sha256 is missing")
-        return
-    listed = parse_checksums(zone.read(f"{folder}/checksums.sha256"))
-    for path, digest in listed.items():
-        stored = zone.stat(f"{folder}/{path}")
-        if stored is None or stored.digest != digest:
-            found.wrong(f"{folder}/{path}", "listed, but missing" if stored is None else "its bytes do not match its digest")
-    present = {p.removeprefix(f"{folder}/") for p in zone.names(folder)} - {"checksums.sha256"}
-    for path in sorted(present - set(listed)):
-        found.wrong(f"{folder}/{path}", "present, but not listed")
-
-
 def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | None = None) -> None:
     """The whole channel, every version it points at (or one), every receipt it names, every capture."""
-    from kfm.erase import left_behind, left_in_inbox
-    from kfm.named import verify_named  # it reads through rooms that verify before they act
-    from kfm.retention import removed_versions  # missing, and rightly so
-
     versions, named = _verify_channel(world, dataset_id, found)
     for version_id in sorted({v for v in versions if only is None or v == only} - removed_versions(world.data, dataset_id)):
         folder = world.data.local(f"processed/{dataset_id}/{version_id}")
@@ -140,8 +69,6 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
 
 def verify_receipts(world: World, found: Verified) -> None:
     """The receipts that no channel names: those of failed runs and of other jobs."""
-    from kfm.named import sealed_files
-
     for path, digest in world.store.read(lambda tx: tx.effects.receipts()):
         try:
             raw = world.root.read(path)
@@ -298,8 +225,6 @@ def _verify_receipt(
         return
     for why in missing_proofs(sealed, predicate, before):
         found.wrong(path, why, 3)
-    from kfm.named import sealed_files
-
     files = dict(sealed["provenance"]["files"])
     if ATTESTATION in files:
         named[str(predicate.version_id)] = files.pop(ATTESTATION)  # compared where the version is looked at

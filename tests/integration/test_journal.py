@@ -215,7 +215,7 @@ def test_a_commit_that_fails_leaves_no_hole_in_the_journal(
 def test_doctor_mends_a_journal_with_a_hole_whose_run_has_ended(
     kfm: Kfm, world: World, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kfm.update.finish", lambda world, run_id: None)
+    monkeypatch.setattr("kfm.work.finish", lambda world, run_id: None)
     _refuse_once(world, monkeypatch, "pin", "DONE")
     assert run_target(world, targets_of(open_workspace(ws), QUAKES)[0]).state == "FAILED"
     with sqlite3.connect(ws / "ledger/idempotency.sqlite") as db:

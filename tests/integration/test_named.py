@@ -10,7 +10,8 @@ from kfm.model.ids import new_run_id
 from kfm.receipts import find_receipt, receipt_path
 from kfm.runfiles import started_at
 from kfm.sample_upstream import SampleUpstream
-from kfm.verify import Verified, verify_dataset, verify_receipts
+from kfm.verified import Verified
+from kfm.verify import verify_dataset, verify_receipts
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from kfm.world import World

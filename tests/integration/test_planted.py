@@ -261,7 +261,7 @@ def test_what_an_earlier_kfm_left_in_plain_text_can_be_sealed(site: Site, ws: Pa
         earlier.setattr("kfm.capture._covered", lambda world, target, captured, key: captured)
         earlier.setattr("kfm.receipts.report_without_values", lambda report: report)
         earlier.setattr("kfm.receipts.manifest_without_values", lambda manifest: manifest)
-        earlier.setattr("kfm.update.Update._untold", lambda update, payload: {})
+        earlier.setattr("kfm.part._untold", lambda update, payload: {})
         assert site.kfm("run", "early").code == 0
     assert len(spelt(ws, markers=spellings(raw))) > 20
     with open_world(open_workspace(ws)) as world:

@@ -105,9 +105,9 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         [
             (
                 "update.py",
-                '                yield "upstream captured"\n',
-                "                self.world.early = self.world.store.transaction(lambda tx: self.world.channel(self.target.dataset_id).head(tx))\n"
-                '                yield "upstream captured"\n',
+                '            yield "upstream captured"\n',
+                "            work.world.early = work.world.store.transaction(lambda tx: work.world.channel(work.target.dataset_id).head(tx))\n"
+                '            yield "upstream captured"\n',
             ),
             (
                 "claim.py",

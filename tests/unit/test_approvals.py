@@ -20,7 +20,8 @@ from kfm.model.approval import Approval, Recorded, Terms
 from kfm.model.channel import GenerationPredicate, Kind, Lift, Lifted, RootAt
 from kfm.raw import checksums
 from kfm.trust import Trust, load_root
-from kfm.verify import Verified, _verify_left
+from kfm.verified import Verified
+from kfm.verify import _verify_left
 from kfm.zones.local import LocalZone
 
 NOW = dt.datetime(2026, 11, 16, tzinfo=dt.UTC)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kfm.cli import COMMANDS
+from kfm.cli.commands import COMMANDS
 from kfm.errors import KfmError, UsageError
 from kfm.interrupts import STOPPED, TERMINATED, stop_on_signals
 from kfm.masking import masked

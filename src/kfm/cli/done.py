@@ -8,7 +8,8 @@ from kfm.cli.terminal import say, sign
 from kfm.judgement import judge_ref
 from kfm.model.ledger import Generation
 from kfm.status import dataset_status
-from kfm.verify import Verified, verify_dataset
+from kfm.verified import Verified
+from kfm.verify import verify_dataset
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
 from kfm.world import World

@@ -23,7 +23,8 @@ from kfm.model import ids
 from kfm.model.ledger import JobRow
 from kfm.model.window import seconds
 from kfm.reindex import datasets_with_evidence
-from kfm.retention import GRACE, Doomed, doomed, freed, hold, release
+from kfm.removed import Doomed
+from kfm.retention import GRACE, doomed, freed, hold, release
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
 from kfm.world import World

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from kfm.cli.call import Parser, again, emit
+from kfm.cli.jobcall import dataset_id_of, request_of, store_of
 from kfm.cli.terminal import say, show, sign
-from kfm.cli.worker import dataset_id_of, request_of, store_of
 from kfm.clock import SystemClock
 from kfm.errors import UsageError
 from kfm.joblog import JobLog

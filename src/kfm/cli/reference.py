@@ -5,8 +5,8 @@ import importlib
 import io
 import os
 
-from kfm.cli import COMMANDS
 from kfm.cli.call import parser_of
+from kfm.cli.commands import COMMANDS
 
 __all__ = ["reference"]
 

@@ -10,8 +10,8 @@ import msgspec
 
 from kfm.claim import check_switch
 from kfm.cli.call import emit
+from kfm.cli.jobcall import dataset_id_of, request_of, run_here, store_of
 from kfm.cli.terminal import say, show, sign
-from kfm.cli.worker import dataset_id_of, request_of, run_here, store_of
 from kfm.clock import SystemClock
 from kfm.closing import FOLLOWING
 from kfm.errors import Fenced, IntegrityError, UsageError

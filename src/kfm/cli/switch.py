@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from kfm.cli.call import Parser, emit, login
+from kfm.cli.jobcall import store_of
 from kfm.cli.terminal import say, show, sign
-from kfm.cli.worker import store_of
 from kfm.clock import SystemClock, rfc3339
 from kfm.errors import UsageError
 from kfm.jobs import JOB_MODULES

@@ -23,7 +23,8 @@ from kfm.errors import UsageError
 from kfm.model.origin import told
 from kfm.ref import dataset_of, resolve
 from kfm.trust import Trust
-from kfm.verify import Verified, verify_dataset, verify_folder, verify_receipts
+from kfm.verified import Verified, verify_folder
+from kfm.verify import verify_dataset, verify_receipts
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
 

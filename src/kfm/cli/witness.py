@@ -13,7 +13,7 @@ from kfm.cli.terminal import say, sign
 from kfm.durable import create_durably
 from kfm.errors import Denied, IntegrityError, UsageError
 from kfm.model import ids
-from kfm.verify import Verified
+from kfm.verified import Verified
 from kfm.wiring import open_world
 from kfm.workspace import open_workspace
 from kfm.world import World

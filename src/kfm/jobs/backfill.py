@@ -7,8 +7,8 @@ from kfm.errors import Fenced, UsageError
 from kfm.jobs.base import JobContext, JobResult, JobType
 from kfm.model.backfill import BackfillRow
 from kfm.model.ledger import LedgerRow
+from kfm.model.paths import part_folder
 from kfm.model.receipt import PolicyDecision, ReceiptOutput
-from kfm.update import part_folder
 from kfm.world import Outcome
 
 __all__ = ["JOB", "Parameters"]

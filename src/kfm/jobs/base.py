@@ -20,7 +20,7 @@ from kfm.model.ledger import JobRow
 from kfm.model.meant import meant
 from kfm.model.receipt import PolicyDecision, Provenance, Receipt, ReceiptError, ReceiptInput, ReceiptOutput
 from kfm.model.schedule import without_emitter
-from kfm.receipts import pretty, receipt_path
+from kfm.receipts import _tool_versions, pretty, receipt_path
 from kfm.world import Target, World
 
 __all__ = ["JOB_MODULES", "JobContext", "JobResult", "JobType", "NoParameters", "catalog_table", "job_type", "readable", "work"]
@@ -174,8 +174,6 @@ def _plain(text: str) -> str:
 
 def write_receipt(kind: JobType, ctx: JobContext, result: JobResult, started: str) -> str:
     """The receipt of one working of a job, written once; returns its path."""
-    from kfm.receipts import _tool_versions
-
     world, job = ctx.world, ctx.job
     receipt = Receipt(
         run_id=ctx.run_id,

@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-__all__ = ["PLACES", "Place", "place_of"]
+__all__ = ["PLACES", "Place", "part_folder", "place_of"]
 
 Erased = Literal["all", "but the official version", "what names it", "its sources", "never"]
 
@@ -45,3 +45,8 @@ def place_of(zone: str, path: str, dataset_id: str) -> Place | None:
     """The place a file lies in; None: the table does not know it."""
     fitting = [p for p in PLACES if p.zone == zone and path.startswith(p.path.format(id=dataset_id))]
     return max(fitting, key=lambda p: len(p.path), default=None)
+
+
+def part_folder(dataset_id: str, digest: str) -> str:
+    """Where a part lies, by its digest."""
+    return f"work/{dataset_id}/parts/{digest.removeprefix('sha256:')[:32]}"

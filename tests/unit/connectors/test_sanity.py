@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec import UNSET
 
+from kfm import part
 from kfm.connectors import writer
 from kfm.connectors.process import run_inline
 from kfm.model.dataset import Column
 from kfm.model.limits import wrong_limits
-from kfm.update import Update
 from kfm.world import Target
 
 
@@ -172,11 +172,12 @@ def test_a_table_that_lost_rows_is_refused(refused, monkeypatch):
 # -- when the capture was made
 
 
-def test_a_run_that_is_resumed_with_its_part_still_knows_when_its_capture_was_made():
+def test_a_run_that_is_resumed_with_its_part_still_knows_when_its_capture_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """What merges the part judges by that time, so it must be there whether or not the transform ran in this process."""
     target: Any = Target(entry=None, sources=())  # type: ignore[arg-type]
-    work: Any = SimpleNamespace(world=None, target=target, token=None, _kept_part=lambda wal: "the part of the first attempt")
+    work: Any = SimpleNamespace(world=None, target=target, token=None)
+    monkeypatch.setattr(part, "_kept_part", lambda work, wal: "the part of the first attempt")
     wal: Any = SimpleNamespace(tokens=(), run=SimpleNamespace(timestamp="2026-06-01T00:00:00Z"))
     with pytest.raises(StopIteration) as ended:
-        next(Update._part(work, wal, None, None))  # type: ignore[arg-type]
+        next(part.make_part(work, wal, None, None))  # type: ignore[arg-type]
     assert (ended.value.value, work.target.captured_at) == ("the part of the first attempt", "2026-06-01T00:00:00Z")
