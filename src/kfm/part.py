@@ -100,7 +100,13 @@ def _transformed(work: Work, job: TransformJob, out: Path) -> TransformResult:
             remedy="Connector code may change rows, not the file or what is said of it; correct it.",
         )
     return msgspec.structs.replace(
-        found, books=result.books, quarantine=result.quarantine, warnings=result.warnings, answered=result.answered, stamp=result.stamp
+        found,
+        books=result.books,
+        quarantine=result.quarantine,
+        warnings=result.warnings,
+        lines=result.lines,
+        answered=result.answered,
+        stamp=result.stamp,
     )
 
 
@@ -193,7 +199,7 @@ def _store_part(work: Work, wal: Wal, result: TransformResult, out: Path, captur
         "schema": msgspec.to_builtins(result.schema),
         "content_id": result.content_id,
         "bbox": result.bbox,
-        "warnings": [*captured.warnings, *_disbelieved(result, wal.run), *result.warnings],
+        "warnings": [*captured.warnings, *_disbelieved(result, wal.run), *_placed(result)],
         "max_quarantined": target.entry.max_quarantined if target.max_quarantined is None else target.max_quarantined,
         "result": msgspec.to_builtins(result),
         "companions": companions,
@@ -225,6 +231,12 @@ def _written(world: World, path: str, got: str, expected: str | None = None) -> 
         raise IntegrityError(
             f"{path} is not there after it was written.", expected=expected or got, remedy="Check the disk, then run again."
         )
+
+
+def _placed(result: TransformResult) -> list[str]:
+    """What a transform warned of, with the first line it is about where one is known."""
+    lines = {} if result.lines is UNSET else result.lines
+    return [f"{said.removesuffix('.')}: {lines[said]} for one." if said in lines else said for said in result.warnings]
 
 
 def _disbelieved(result: TransformResult, row: LedgerRow) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Types nobody states: inferred once and told, kept from capture to capture, written down by a command."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,6 +38,10 @@ def test_a_type_is_inferred_once_told_kept_and_can_be_written_down(kfm: Callable
         assert types() == {"tree": "string", "plot": "string", "height_m": "number"}
         said = str(first.json["runs"][0]["warnings"])
         assert "Inferred: tree string (key), plot string (leading zeros" in said and "height_m number" in said
+        odd = "Column 'height_m' is number; 1 of 200 values is not, and its row is set aside: line 201 for one."
+        assert odd in first.json["runs"][0]["warnings"]
+        report = ws / "data" / "work" / "trees" / "runs" / run / "validation_report.json"
+        assert odd in json.loads(report.read_text())["warnings"]
 
         up.files["/trees.csv"] = trees("9", plot="{n}")  # plots without a zero, seen alone, would be numbers
         second = kfm("run", "trees", "--json")

@@ -2,6 +2,7 @@
 
 kfm connector new DATASET                                         on a synthetic sample, to be replaced by yours
 kfm connector new DATASET --file FILE.csv --licence SPDX          a CSV of yours: copied into the workspace, columns mapped
+kfm connector new DATASET --file FILE.json --licence SPDX         JSON or GeoJSON of yours, copied too: its members are the columns
 kfm connector new DATASET --url URL [--kind KIND] [--file SAMPLE]  a file somewhere else, with a sample to map it by
 kfm connector check [DATASET…] [--golden]
 """
@@ -31,6 +32,7 @@ __all__ = ["configure", "main"]
 SKELETON = Path("scripts", "connectors", "_templates", "dataset_connector_skeleton")
 SAMPLE_ROWS = 200
 _MOST = 8 << 20  # of a file, looked at for its columns
+_NESTED = ("json", "geojson")
 _NULLS = ("N/A", "n/a", "NA", "-")  # texts that may mean "no value"; the last two could also be a value of a text column
 
 SYNTHETIC = (  # made up; what a new connector is tried on until its author brings something better
@@ -45,10 +47,14 @@ SYNTHETIC = (  # made up; what a new connector is tried on until its author brin
 def configure(parser: Parser) -> None:
     parser.add_argument("action", choices=("new", "check"))
     parser.add_argument("dataset", nargs="*", metavar="DATASET", help="new: the id; check: default every connector")
-    parser.add_argument("--file", type=Path, metavar="FILE", help="new: a CSV to map; without --url it is the source, copied to inbox/")
+    parser.add_argument(
+        "--file", type=Path, metavar="FILE", help="new: a CSV to map, JSON or GeoJSON; without --url it is the source, copied to inbox/"
+    )
     parser.add_argument("--url", help="new: where the file is; {since}, {until} and {partition} are filled at run time")
     parser.add_argument(
-        "--kind", choices=("http_file", *KINDS), help="new: the kind of source; default: delimited for a public --file, else http_file"
+        "--kind",
+        choices=("http_file", *KINDS),
+        help="new: the kind of source; default: delimited for a public CSV as --file, else http_file",
     )
     parser.add_argument("--format", help="new: what the bytes are; default: from the end of the file's name")
     parser.add_argument("--title", help="new: default the id in words")
@@ -192,7 +198,8 @@ def _accept(workspace: Workspace, name: str) -> list[Any]:
 def _drawn(name: str, args: Any) -> tuple[dict[Path, bytes | Path], dict[str, Any]]:
     """Every file of the new connector, and its registry entry."""
     folder = Path("scripts", "connectors", name)
-    kind = args.kind or ("delimited" if args.file and args.sensitivity == "public" else "http_file")
+    nested = args.format in _NESTED or (args.format is None and args.file is not None and args.file.suffix[1:].lower() in _NESTED)
+    kind = args.kind or ("delimited" if args.file and args.sensitivity == "public" and not nested else "http_file")
     source: dict[str, Any] = {"kind": kind, "url": args.url or "", "format": args.format or _ending(args, kind)}
     entry: dict[str, Any] = {"dataset_id": name, "title": args.title or name.replace("_", " ").capitalize()}
     entry |= {"licence": args.licence} if args.licence else {}
@@ -204,14 +211,14 @@ def _drawn(name: str, args: Any) -> tuple[dict[Path, bytes | Path], dict[str, An
         if not args.url:
             source["url"] = f"file:///inbox/{name}/{plain}"
             files[Path("inbox", name, plain)] = args.file
-        table = _Table(*beginning, args, kind)
+        table = _Listed(name, source["format"], beginning[1], args) if nested and kind == "http_file" else _Table(*beginning, args, kind)
         columns = list(table.names.values()) if kind == "delimited" else list(table.names)
         unknown = [c for c in (*args.key, args.time_column) if c and c not in columns]
         if unknown:
             raise UsageError(f"{args.file.name} has no column {unknown[0]}.", expected=f"one of {', '.join(columns)}", remedy="Correct it.")
         if args.sensitivity == "public":  # a slice of what is not is for its author to make up
             files[folder / "fixtures" / plain] = table.sample
-        if kind == "delimited":
+        if isinstance(table, _Table) and kind == "delimited":
             entry["schema"] = table.schema()
             args.key = args.key or table.key
             files[folder / "mapping.yml"] = table.mapping()
@@ -258,39 +265,47 @@ class _Table:
             raise UsageError(f"{args.file.name} is not {args.encoding or 'UTF-8'}.", expected="its encoding", remedy="Name it: --encoding cp1252, for one.") from error  # fmt: skip
         head = text.split("\n", 1)[0]
         self.delimiter = max(",;\t|", key=head.count)
+        csv.field_size_limit(16 << 20)
         lines = io.StringIO(text, newline="")
         reader = csv.reader(lines, delimiter=self.delimiter)
-        rows = [row for row, _ in zip(reader, range(SAMPLE_ROWS + 1)) if row]
-        if len(rows) < 2 or len({h.strip() for h in rows[0]}) < len(rows[0]):
+        try:
+            first = [row for row, _ in zip(reader, range(SAMPLE_ROWS + 1)) if row]
+            at, rest = reader.line_num, [row for row in reader if row]
+        except csv.Error as error:
+            raise UsageError(f"{args.file.name}, line {reader.line_num}: {error}.", expected="a CSV with a header", remedy="Correct the file.") from error  # fmt: skip
+        if len(first) < 2 or len({h.strip() for h in first[0]}) < len(first[0]):
             raise UsageError(f"{args.file.name} has no header with a row below it, or a name twice.", expected="a CSV with a header", remedy="Correct the file.")  # fmt: skip
-        self.sample = "".join(text.splitlines(keepends=True)[: reader.line_num]).encode(args.encoding or "utf-8")
-        self.names = column_names(rows[0])  # header -> column
+        self.sample = "".join(text.splitlines(keepends=True)[:at]).encode(args.encoding or "utf-8")
+        header, *rows = [*first, *rest]
+        rows = rows if is_all or len(rows) < 2 else rows[:-1]  # the last one may go on
+        self.names = column_names(header)  # header -> column
         if kind == "delimited":  # as it is called in the file, or here
             here = {h.strip(): name for h, name in self.names.items()} | {n: n for n in self.names.values()}
             args.key, args.time_column = [here.get(k, k) for k in args.key], here.get(args.time_column, args.time_column)
-        different = dict.fromkeys(tuple(c.strip() for c in row) for row in rows[1:])  # a row that stands twice is one record
-        self._cells = {h: [row[i] for row in different if i < len(row)] for i, h in enumerate(rows[0])}
-        guessed = {h: self._type(h, args.key) for h in rows[0]}
+        self._cells = {h: [row[i].strip() for row in rows if i < len(row)] for i, h in enumerate(header)}
+        guessed = {h: self._type(h, args) for h in header}
         self.types, self._nulls = ({h: g[i] for h, g in guessed.items()} for i in (0, 1))
+        different = len(set(map(tuple, ([c.strip() for c in row] for row in rows))))  # a row that stands twice is one record
+        self.key = args.key or self._key(different)
+        self.types |= {h: "string" for h, name in self.names.items() if name in self.key}  # as a run takes them
 
-    def _type(self, header: str, key: list[str]) -> tuple[Any, Any]:
-        """The type of a column, and the texts in it that mean "no value"."""
-        from kfm.connectors.values import cells_kind, join_kinds  # heavy
+    def _type(self, header: str, args: Any) -> tuple[Any, Any]:
+        """The type of a column, as a run that is told none infers it, and the texts in it that mean "no value"."""
+        from kfm.connectors.base import TransformJob  # heavy
+        from kfm.connectors.infer import Inferred
 
         there = {c for c in self._cells[header] if c in _NULLS}
         held = [c for c in self._cells[header] if c and c not in there]
-        found = join_kinds(cells_kind(self.names[header], held, is_key=False)) if held else "string"
-        sure = ("timestamp", "date") if self.names[header] in key else ("integer", "number", "boolean", "timestamp", "date")
-        if found in sure or not held:
-            return found, sorted(there)
-        return "string", sorted(there & set(_NULLS[:2]))
+        inferred = Inferred(TransformJob(dataset_id="new", format="csv", artifact="new"), None, cells=True)
+        inferred.add(self.names[header], held)
+        found = inferred.columns()[0].type
+        return found, sorted(there if found != "string" or not held else there & set(_NULLS[:2]))
 
-    @property
-    def key(self) -> list[str]:
+    def _key(self, rows: int) -> list[str]:
         """The first column that has another value in every row, as far as that can be seen here."""
         for header, cells in self._cells.items():
             distinct = set(cells) - {"", *self._nulls[header]}
-            if len(distinct) == len(cells) and self.types[header] in ("string", "integer"):
+            if len(distinct) == rows and self.types[header] in ("string", "integer"):
                 return [self.names[header]]
         return []
 
@@ -307,3 +322,28 @@ class _Table:
             nulls = f", nulls: {msgspec.json.encode(self._nulls[header]).decode()}" if self._nulls[header] else ""
             lines.append(f"  - {{from: {msgspec.json.encode(header).decode()}, to: {name}, type: {self.types[header]}{nulls}}}")
         return "\n".join([*lines, ""]).encode()
+
+
+class _Listed:
+    """JSON or GeoJSON somebody brings: its columns and its first records."""
+
+    def __init__(self, dataset_id: str, form: str, is_all: bool, args: Any) -> None:
+        from kfm.connectors.base import InputFile, Refused, TransformJob  # heavy
+        from kfm.connectors.twin import read_json
+
+        if not is_all:
+            raise UsageError(
+                f"{args.file.name} is larger than 8 MiB.", expected="a sample", remedy="Give a few records as --file, and --url."
+            )
+        source = InputFile(source_id=args.file.name, path=str(args.file), digest="")
+        try:
+            found = read_json(TransformJob(dataset_id=dataset_id, format=form, artifact=dataset_id, encoding=args.encoding), source)
+        except Refused as error:
+            said = error.refusal
+            raise UsageError(said.happened, expected=said.expected, remedy=said.remedy) from error
+        rows = [r for r in found.records if isinstance(r, dict)]
+        if not rows:
+            raise UsageError(f"{args.file.name} holds no records.", expected="a list of objects, or features", remedy="Correct the file.")
+        self.names = {name: name for name in rows[0]}  # every record shows them all
+        written = found.write(rows[:SAMPLE_ROWS])
+        self.sample = written.encode() if isinstance(written, str) else written

@@ -153,6 +153,8 @@ class TransformResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     invalid_geometries: Count = 0  # that cross themselves or whose rings do not nest
     quarantine: str | None = None  # JSON lines {n, source_id, line, rule, reason, record, digest, before, after}
     warnings: tuple[str, ...] = ()
+    # a warning -> a line it is about: told beside it, and apart from it because a twin has its records in another order
+    lines: dict[str, str] | UnsetType = UNSET
     files: tuple[str, ...] = ()  # companions of the table, by name; of a twin: what it wrote, named as its inputs
     key: tuple[str, ...] = ()  # the business key that was kept to
     answered: tuple[str, str] | UnsetType = UNSET  # the first and last time that the source says it answered for

@@ -16,7 +16,7 @@ from kfm.connectors.geojson import FEATURE_ID
 from kfm.connectors.values import DECIMAL, IDENTIFIER, INT64, WHOLE, agrees, fast_cast
 from kfm.model.dataset import Column
 
-__all__ = ["Census", "Inferred", "Widen", "cells_census", "is_identifier", "settle"]
+__all__ = ["Census", "Inferred", "Widen", "settle"]
 
 _LOOKED_AT = 400  # characters: what is longer is text, whatever follows
 _LONG = 8 << 20  # bytes of some texts
@@ -283,19 +283,12 @@ class Inferred:
     # -- what people are told
 
     def told(self, columns: tuple[Column, ...]) -> list[str]:
-        """What was inferred that no version said before, and what was set aside for it."""
+        """What was inferred that no version said before."""
         new = [c for c in columns if self._known.get(c.name) != c.type and c.type != "geometry"]
         said = ", ".join(f"{c.name} {c.type}{self._why(c)}" for c in new[:_SHOWN])
         more = f" and {len(new) - _SHOWN} more" if len(new) > _SHOWN else ""
         name = self._job.dataset_id
-        found = [f"Inferred: {said}{more}; `kfm dataset schema {name} --write` writes the types of all columns down."] if new else []
-        for column in columns:
-            census = self.counted.get(column.name, Census())
-            if column.type != "geometry" and (odd := census.disagree(column.type)):
-                found.append(
-                    f"Column {column.name!r} is {column.type}; {odd:,} of {census.total:,} values are not, and their rows are set aside."
-                )
-        return found
+        return [f"Inferred: {said}{more}; `kfm dataset schema {name} --write` writes the types of all columns down."] if new else []
 
     def _why(self, column: Column) -> str:
         if column.type != "string":

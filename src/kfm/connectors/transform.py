@@ -5,7 +5,7 @@ import re
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import UNSET
 
 from kfm.connectors import kinds
 from kfm.connectors.base import LINES, MOST_COLUMNS, VALUE, Books, Refused, TransformJob, TransformResult, ends_open, refuse_record
@@ -220,6 +221,18 @@ class _Window(NamedTuple):
     until: int | None
 
 
+class _Misfits:
+    """The values of a column: how many there are, how many of them are not of its type, and where the first one is."""
+
+    def __init__(self, column: Column) -> None:
+        self._column, self.of, self.count, self.line = column, 0, 0, ""
+
+    @property
+    def told(self) -> str:
+        are = "is not, and its row is" if self.count == 1 else "are not, and their rows are"
+        return f"Column {self._column.name!r} is {self._column.type}; {self.count:,} of {self.of:,} values {are} set aside."
+
+
 class _Pass:
     """One pass over the records with fixed columns."""
 
@@ -253,6 +266,7 @@ class _Pass:
         self._dropped: Counter[str] = Counter()
         self._filled: set[str] = set()  # columns that held a value somewhere
         self._warnings: dict[str, None] = {}
+        self._misfits: dict[str, _Misfits] = {}
         self._next_progress = 0.0
         self._invalid = 0
         self._open = {i.source_id for i in job.inputs if job.format in LINES and ends_open(Path(i.path))}
@@ -307,8 +321,10 @@ class _Pass:
             warnings=(
                 *self._warnings,
                 *(self._inferred.told(self.columns) if self._inferred else ()),
+                *(lines := {m.told: m.line for m in self._misfits.values() if m.count}),
                 *sorted(w for r in feed.readers for w in r.warnings),
             ),
+            lines=lines or UNSET,
         )
 
     def _geo(self) -> tuple[str, Extent] | None:
@@ -323,7 +339,9 @@ class _Pass:
     def _take(self, batch: Batch, writer: TableWriter | None, keys: KeyFile | None, *, corrected: bool = False) -> None:
         if batch.unknown:
             self._refuse_unknown(batch)
-        arrays, geo = self._typed(batch, count=not corrected)
+        left_out = np.zeros(batch.size, np.bool_)
+        left_out[list(batch.bad)] = True
+        arrays, geo, misfits = self._typed(batch, count=not corrected)
         bad = batch.bad
         timeless = self._sanity.judge(arrays, bad).get(self.job.time_column or "", set())
         unwanted = self._unwanted(batch, arrays, geo)
@@ -341,6 +359,7 @@ class _Pass:
         self._mended += mended.values()
         for i in mended:
             bad.pop(i, None)
+        self._count_misfits(batch, arrays, misfits, left_out if outside is None else left_out | outside, corrected=corrected)
         if batch.source_id in self._open and batch.size and not corrected:
             at = batch.size - 1
             self._last[batch.source_id] = (batch.line(at), None if outside is not None and outside[at] else bad.get(at))
@@ -380,8 +399,24 @@ class _Pass:
                 keep[i] = False
         return mended
 
-    def _typed(self, batch: Batch, *, count: bool) -> tuple[list["pa.Array"], GeoColumn | None]:
+    def _count_misfits(self, batch: Batch, arrays: list["pa.Array"], odd: list[Set[int] | None], left_out: Any, *, corrected: bool) -> None:
+        """Of each column, the values there are, and those among them whose rows are set aside for not being of its type."""
+        mask = pa.array(~left_out) if left_out.any() else None
+        for column, array, misfits in zip(self.columns, arrays, odd):
+            if misfits is None:
+                continue
+            found = self._misfits.setdefault(column.name, _Misfits(column))
+            if not corrected:  # else they were counted as they came
+                held = array if mask is None else array.filter(mask)
+                found.of += len(held) - held.null_count + sum(not left_out[i] and not array[i].is_valid for i in misfits)
+            for i in sorted(i for i in misfits if i in batch.bad and not left_out[i]):
+                found.count += 1
+                found.line = found.line or f"line {batch.line(i):,}{f' of {batch.source_id}' if len(self.job.inputs) > 1 else ''}"
+
+    def _typed(self, batch: Batch, *, count: bool) -> tuple[list["pa.Array"], GeoColumn | None, list[Set[int] | None]]:
+        """The columns, their geometry, and of each column the rows whose value is not of its type; None: the reader typed it."""
         arrays: list[pa.Array] = []
+        misfits: list[Set[int] | None] = []
         geo: GeoColumn | None = None
         before = set(batch.bad)
         for column in self.columns:
@@ -389,14 +424,17 @@ class _Pass:
             if values is None:
                 self._missing(column, batch.source_id)
                 arrays.append(pa.nulls(batch.size, ARROW[column.type]))
+                misfits.append(None)
                 continue
             if isinstance(values, pa.Array) and values.type == ARROW[column.type] and column.type != "geometry":
                 arrays.append(values)  # the reader has typed it already
+                misfits.append(None)
                 self._filled.add(column.name)
                 continue
             if batch.cells:
                 values = cells_text(values)
             odd: list[int] = []
+            own: dict[int, Problem] = {}
             if self._inferred is not None:
                 odd = self._inferred.odd_ones(column, values, before, count=count, provisional=self._provisional)
             if column.type == "geometry":
@@ -405,16 +443,19 @@ class _Pass:
                 geo = column_geo if column.name == self._geometry else geo
                 array = column_geo.wkb
             else:
-                array = (type_cells if batch.cells else type_values)(column, values, batch.bad)
+                array = (type_cells if batch.cells else type_values)(column, values, own)
             for i in odd:  # what could be read as one all the same: 007 as the integer 7, "5" as the number 5
                 shown = values[i].as_py() if batch.cells else values[i]
-                batch.bad.setdefault(i, ("type", f"{column.name}: {shown!r:.80} is not written as the {column.type} the others are"))
+                own.setdefault(i, ("type", f"{column.name}: {shown!r:.80} is not written as the {column.type} the others are"))
+            for i, problem in own.items():
+                batch.bad.setdefault(i, problem)  # the first one found in a row is told
+            misfits.append(None if column.type == "geometry" else own.keys())
             if array.null_count < len(array):
                 self._filled.add(column.name)
             if column.type in ("string", "json") and array.nbytes > self.job.max_record_bytes // VALUE:
                 self._check_long(column, array, batch)
             arrays.append(array)
-        return arrays, geo
+        return arrays, geo, misfits
 
     def _check_long(self, column: Column, array: "pa.Array", batch: Batch) -> None:
         """Refuse a value that is so long that writing it would take many times as much memory."""

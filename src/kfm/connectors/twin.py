@@ -27,15 +27,15 @@ from kfm.connectors.base import Books, InputFile, Refused, TransformJob, Transfo
 from kfm.connectors.geojson import FEATURE_ID, GEOMETRY
 from kfm.connectors.geometry import encode
 from kfm.connectors.govern import Where, folded, representative, touching
-from kfm.connectors.infer import Census, cells_census, is_identifier, settle
+from kfm.connectors.infer import Inferred
 from kfm.connectors.records import Decoder, Records, Twice, count_members, decode_once
 from kfm.connectors.tabular import _delimiter
 from kfm.connectors.text import text_blocks, utf8_blocks
-from kfm.connectors.values import cells_text, moment, type_cells, type_values, value_kinds
+from kfm.connectors.values import cells_text, moment, type_cells, type_values
 from kfm.model.dataset import Release
 from kfm.model.labels import unshown
 
-__all__ = ["twin"]
+__all__ = ["read_json", "twin"]
 
 Row = dict[str, Any]
 Vector = tuple[float, float, float]
@@ -158,14 +158,11 @@ class _Twin:
         """Whether the transform takes a column as text, told or by its values."""
         if name in self._schema:
             return self._schema[name].type == "string"
-        held = [v for v in values if isinstance(v, str) and v]
-        if not held or (self._job.format == "geojson" and name == FEATURE_ID):
-            return bool(held)
-        if self._job.format != "csv":
-            return value_kinds(held) == {"string"}
-        census = Census()
-        census.kinds += cells_census(cells_text(held))
-        return name in self._job.business_key or is_identifier(name) or settle(census) == "string"
+        if not any(isinstance(v, str) and v for v in values):
+            return False
+        inferred = Inferred(self._job, None, cells=self._job.format == "csv")
+        inferred.add(name, values)
+        return inferred.columns()[0].type == "string"
 
     def _replace(self, name: str, rows: list[Row], other: dict[str, str]) -> list[Row]:
         """Put another text where one was; returns the records that hold something else."""
@@ -364,7 +361,7 @@ def _vector(lat: float, lng: float) -> Vector:
 
 
 def _read(job: TransformJob, source: InputFile) -> _File:
-    return {"csv": _read_csv, "parquet": _read_table}.get(job.format, _read_json)(job, source)
+    return {"csv": _read_csv, "parquet": _read_table}.get(job.format, read_json)(job, source)
 
 
 def _read_table(job: TransformJob, source: InputFile) -> _File:
@@ -411,7 +408,8 @@ def _read_csv(job: TransformJob, source: InputFile) -> _File:
     return _File(Path(source.path).name, held, write)
 
 
-def _read_json(job: TransformJob, source: InputFile) -> _File:
+def read_json(job: TransformJob, source: InputFile) -> _File:
+    """The records of a JSON document or a feature collection as the transform sees them, each with every member any of them has."""
     path = tuple(job.records.split(".")) if job.records and job.format == "json" else None
     blocks = utf8_blocks(source, job.format, job.encoding)
     document = Records(blocks, source.source_id, path, only="features" if job.format == "geojson" else None)

@@ -25,14 +25,11 @@ __all__ = [
     "INT64",
     "WHOLE",
     "agrees",
-    "cells_kind",
     "cells_text",
     "fast_cast",
-    "join_kinds",
     "moment",
     "type_cells",
     "type_values",
-    "value_kinds",
 ]
 
 _STAMP = pa.timestamp("us", tz="UTC")
@@ -267,67 +264,8 @@ def agrees(kind: str, text: str) -> bool:
     return True
 
 
-# -- inference: each column collects the kinds it has shown; the join is the narrowest type that holds them all
+# -- what texts in CSV look like that are numbers
 
 # More than 15 digits is an identifier, and floating point would change it; a leading zero is a code.
 WHOLE = r"-?(0|[1-9][0-9]{0,14})"
 DECIMAL = r"[+-]?((0|[1-9][0-9]{0,14})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
-_NO_NUMBER = r"(\s*|[+-]?(?i:nan|inf|infinity))"  # says nothing about the type; the row is set aside, or the cell is null
-_BOOLEAN = r"^([Tt]rue|TRUE|[Ff]alse|FALSE)$"
-_KIND = {bool: "boolean", float: "number", dict: "json", list: "json"}
-
-
-def value_kinds(values: list[Any]) -> set[str]:
-    """The kinds of some JSON values, none of them None."""
-    kinds: set[str] = set()
-    for kind in set(map(type, values)):
-        if kind is str:
-            kinds.add(_text_kind([v for v in values if type(v) is str]))
-        elif kind is int:
-            fits = all(v in INT64 for v in values if type(v) is int)
-            kinds.add("integer" if fits else "string")
-        else:
-            kinds.add(_KIND.get(kind, "string"))
-    return kinds
-
-
-def _text_kind(texts: list[str]) -> str:
-    array = _fast_plain("string", texts)
-    for kind in ("timestamp", "date") if array is not None else ():
-        if fast_cast(array, kind) is not None:
-            return kind
-    return "string"
-
-
-def cells_kind(name: str, cells: list[str], *, is_key: bool) -> set[str]:
-    """The kinds of some CSV cells, none of them empty."""
-    if is_key or IDENTIFIER.fullmatch(name):
-        return {"string"}
-    text = pa.array(cells, pa.string())
-    held = text.filter(pc.invert(pc.match_substring_regex(text, f"^{_NO_NUMBER}$")))
-    if not len(held):
-        return {"string"} if _any_match(text, r"\S") else set()
-    if _all_match(held, f"^{WHOLE}$"):
-        return {"integer"}
-    if _all_match(held, f"^{DECIMAL}$"):
-        return {"number"}
-    if _all_match(text, _BOOLEAN):
-        return {"boolean"}
-    return {_text_kind(cells)}
-
-
-def _any_match(text: "pa.Array", pattern: str) -> bool:
-    return bool(pc.any(pc.match_substring_regex(text, pattern)).as_py())
-
-
-def _all_match(text: "pa.Array", pattern: str) -> bool:
-    return pc.all(pc.match_substring_regex(text, pattern)).as_py() in (True, None)  # None: nothing but nulls
-
-
-def join_kinds(kinds: set[str]) -> str:
-    """The narrowest column type that holds values of all `kinds`; text when nothing was seen."""
-    if len(kinds) == 1:
-        return next(iter(kinds))
-    if kinds == {"integer", "number"}:
-        return "number"
-    return "json" if "json" in kinds else "string"

@@ -27,7 +27,8 @@ def test_one_odd_cell_is_set_aside_with_its_line_and_the_column_keeps_its_type(m
     table = made("csv", csv(*cells))
     assert table.types["height_m"] == kind
     assert [(r["line"], r["rule"]) for r in table.rejects] == [(at + 2, "type")] and "height_m" in table.rejects[0]["reason"]
-    assert f"Column 'height_m' is {kind}; 1 of 1,000 values are not, and their rows are set aside." in table.result.warnings
+    told = f"Column 'height_m' is {kind}; 1 of 1,000 values is not, and its row is set aside."
+    assert told in table.result.warnings and table.result.lines == {told: f"line {at + 2:,}"}
 
 
 @pytest.mark.parametrize("odd", ["tall", [1], {"a": 1}, True, "007x"])
@@ -122,3 +123,30 @@ def test_an_integer_key_in_json_stays_one_unless_a_single_value_is_text(made):
 
 def test_no_value_at_all_is_text_or_what_it_was():
     assert settle(Census()) == "string" and settle(Census(), known="number") == "number"
+
+
+def told(table):
+    return [w for w in table.result.warnings if w.startswith("Column")]
+
+
+def test_what_is_told_of_a_column_counts_what_there_is_and_what_is_set_aside(made):
+    rows = [f"s{n},2020-01-{n % 28 + 1:02d}T00:00:00Z,{'' if n % 2 else n}" for n in range(1000)]
+    rows[10], rows[20], rows[998] = "s10,2020-01-11T00:00:00Z,tall", "s20,2020-01-21T00:00:00Z,nan", "s998,2020-01-19T00:00:00Z,wide"
+    text = "site,seen,height_m\n" + "\n".join(rows) + "\n"
+    three = "3 of 500 values are not, and their rows are set aside."
+    assert told(made("csv", text)) == [f"Column 'height_m' is integer; {three}"]
+    stated = made("csv", text, schema={"site": "string", "seen": "timestamp", "height_m": "number"})
+    assert told(stated) == [f"Column 'height_m' is number; {three}"] and list(stated.result.lines.values()) == ["line 12"]
+    window = {"time_column": "seen", "since": "2020-01-11T00:00:00Z", "until": "2020-01-12T00:00:00Z"}
+    assert told(made("csv", text, **window)) == ["Column 'height_m' is integer; 1 of 36 values is not, and its row is set aside."]
+    fixed = {r["digest"]: {"height_m": "7"} for r in stated.rejects[:2]}
+    mended = made("csv", text, fixes=fixed, schema={"site": "string", "seen": "timestamp", "height_m": "number"})
+    assert mended.result.books.quarantined == 1
+    assert told(mended) == ["Column 'height_m' is number; 1 of 500 values is not, and its row is set aside."]
+
+
+def test_nothing_is_told_of_values_that_are_kept_and_each_column_of_a_row_counts(made):
+    assert not told(made("json", json.dumps([{"v": 1.5}] * 500 + [{"v": 2**70}])))  # read as a number all the same
+    both = made("json", json.dumps([{"a": 1, "b": True}] * 500 + [{"a": "x", "b": "y"}]))
+    assert [w.partition(";")[2] for w in told(both)] == [" 1 of 501 values is not, and its row is set aside."] * 2
+    assert both.result.books.quarantined == 1
