@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -23,8 +22,8 @@ from kfm.clock import SystemClock, rfc3339
 from kfm.model.dataset import DatasetEntry
 from kfm.model.schedule import Schedule
 from kfm.schedule.cadence import Timetable, resolve, to_ms
-from kfm.schedule.scheduler import Scheduler, on_event, pause
-from tests.conftest import Said
+from kfm.schedule.scheduler import LEASE, Scheduler, on_event, pause
+from tests.conftest import Said, until
 from tests.services import schema_url, shared_server
 
 ENTRY = msgspec.convert({"dataset_id": "d", "title": "D", "source": {"url": "https://example.org/t.csv", "format": "csv"}}, DatasetEntry)
@@ -82,7 +81,15 @@ class Place:
         return self.opened[-1]
 
     def world(self, name: str) -> Any:
-        return World(self.clock, self.store(), name, 15.0 if self.kind == "sqlite" else 0.2)
+        return World(self.clock, self.store(), name, 15.0)
+
+    def lapse(self) -> None:
+        """The lease of a leader that died or froze runs out. No lock file tells a server that its holder is dead."""
+        if self.kind == "postgres":
+            import psycopg
+
+            with psycopg.connect(self.where, autocommit=True) as server:
+                server.execute("update lease set expires_ns = 0 where name = %s", (LEASE,))
 
 
 @dataclass
@@ -181,9 +188,7 @@ def test_two_days_over_a_clock_change_visit_every_window_and_double_none(place: 
             if killed or (led and chance.random() < 0.02):
                 kills += 1
                 schedulers[number]._world.store.abandon()
-                time.sleep(
-                    0 if place.kind == "sqlite" else 0.25
-                )  # a server's lease runs out by its own clock, and days must not pass meanwhile
+                place.lapse()
                 schedulers[number] = Scheduler(place.world(f"s{next(names)}"), lambda: tables, held=held)
         deadly["on"] = False
         if chance.random() < 0.7:
@@ -216,19 +221,14 @@ def test_two_days_over_a_clock_change_visit_every_window_and_double_none(place: 
 
 def _until_led(schedulers: list[Scheduler]) -> None:
     """Tick until one of them leads: a killed leader's lease may have to run out first."""
-    for _ in range(200):
-        if any(s.tick().leads for s in schedulers):
-            return
-        time.sleep(0.05)
-    raise AssertionError("nobody leads")
+    until(lambda: any(s.tick().leads for s in schedulers))
 
 
 def test_one_leads_and_the_other_takes_over_when_it_dies(place: Place) -> None:
     one, two = (Scheduler(place.world(n), lambda: [table("d", cadence="daily")]) for n in ("one", "two"))
     assert one.tick().leads and not two.tick().leads
     one._world.store.abandon()
-    if place.kind == "postgres":
-        time.sleep(0.3)  # no lock file tells a server that the holder is dead: its lease runs out
+    place.lapse()
     assert two.tick().leads
 
 
@@ -239,7 +239,7 @@ def test_a_frozen_leader_that_wakes_up_writes_nothing(place: Place) -> None:
 
     def frozen() -> list[Timetable]:  # between taking the lease and the first transaction
         place.clock.ns += 20 * 10**9
-        time.sleep(0 if place.kind == "sqlite" else 0.3)
+        place.lapse()
         assert other.tick().leads
         return tables
 
