@@ -278,7 +278,8 @@ def _wrong(stage: Stage, name: str) -> str:
     code, said = stage.kfm("verify")
     if code and not (code == 3 and name == "withdraw-erase"):
         return f"right after the kill verify says {code}: {said[-400:]}"
-    for finisher, codes in ((("resume",), (0,)), (("run", ID), (0, 7))):
+    gone = (4,) if name == "withdraw-erase" else ()  # its source in inbox/ went with it
+    for finisher, codes in ((("resume",), (0,)), (("run", ID), (0, 7, *gone))):
         code, said = stage.kfm(*finisher)
         if code not in codes:
             return f"`kfm {' '.join(finisher)}` ended with {code}: {said[-400:]}"
