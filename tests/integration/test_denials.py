@@ -601,6 +601,7 @@ def test_a_licence_that_is_not_free_and_records_that_say_so_wait_for_one_signed_
     said = kfm("run", "finds")
     assert said.code == 7 and "CC-BY-ND-4.0 (no-derivatives)" in said.out, "another licence voids it"
     for permit in (ws / "permits" / "finds").iterdir():
+        permit.chmod(0o644)
         permit.write_bytes(permit.read_bytes()[:-9])
     entry.write_text(entry.read_text().replace("CC-BY-ND-4.0", "CC-BY-NC-4.0"))
     assert kfm("run", "finds", "--force", "--reason", "look again").code == 7, "a damaged decision decides nothing"

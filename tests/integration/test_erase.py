@@ -122,8 +122,13 @@ def test_what_comes_back_from_a_backup_after_an_erasure_is_found_and_destroyed(k
     assert kfm("backup", str(backup), "--verify").code == 0
     assert main(["backup", "--restore", str(backup), "-w", str(new)]) == 0 == main(["-w", str(new), "verify"])
     assert left_of(new) == ["ledger/quarantine/journal-other.jsonl"], "what a marked backup brings back is erased again"
-    shutil.copytree(tmp_path / "kept" / "raw", two / "data" / "raw", dirs_exist_ok=True)
-    shutil.copytree(tmp_path / "kept" / "processed", two / "data" / "processed", dirs_exist_ok=True)
+
+    def over(source: str, target: str) -> None:  # what is there may not be written to
+        Path(target).unlink(missing_ok=True)
+        shutil.copy2(source, target)
+
+    for zone in ("raw", "processed"):
+        shutil.copytree(tmp_path / "kept" / zone, two / "data" / zone, dirs_exist_ok=True, copy_function=over)
     said = kfm("verify", "--json")
     assert said.code == 3 and {p["where"].split("/")[0] for p in said.json["problems"]} == {"raw", "processed"}
     late = two / "data" / "raw" / QUAKES / "captures" / f"c{'0' * 32}" / "source.json"
