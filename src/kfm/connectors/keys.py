@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kfm.connectors.characters import composed
+from kfm.connectors.hashing import Array, mixed, whole_numbers
 
 __all__ = ["MOST", "Array", "Duplicates", "KeyFile", "buckets"]
 
@@ -18,11 +20,12 @@ _READ = 1 << 23  # bytes read at once; files are not mapped, their pages would c
 _RUN = 1 << 17  # hashes put in order at once, while the writer is at work
 _KEPT = 1 << 26  # bytes of hashes in order that are kept; beyond, they are looked for in buckets
 _SHOWN = 20
-_MIX = np.uint64(0x9E3779B97F4A7C15)  # spreads neighbouring numbers over all 64 bits
+_TRIAL = 1 << 16  # so many rows are hashed before their order is trusted
+_SHORTEST = 8  # rows of a stretch, on average: below, hashes cost no more
+_STRETCH = np.dtype([("others", np.uint64), ("first", np.int64), ("last", np.int64)])
 _ROW = np.dtype([("hash", np.int64), ("key", np.uint64, 2), ("body", np.uint64, 2), ("spelling", np.uint64, 2), ("row", np.int64)])
 _CLASH = np.dtype([("row", np.int64), ("first", np.int64), ("body", np.uint64, 2)])
 MOST = 200_000  # rows in conflict that are told one by one; nobody decides on more
-Array = np.ndarray[Any, Any]
 
 
 class Duplicates(NamedTuple):
@@ -35,8 +38,50 @@ class Duplicates(NamedTuple):
     twins: list[tuple[int, int]] = []  # of those to drop, the first few whose key is spelt otherwise than the one that stays
 
 
+class _Stretches:
+    """Stretches of rows in which one column of the key grows and the others stay: no row of one is there twice, and of two only where they overlap.
+
+    So come series: a station's days one after the other. They are a fraction of the rows.
+    """
+
+    def __init__(self) -> None:
+        self._found = [np.empty(0, _STRETCH)]
+        self._rows = self._count = 0
+
+    def add(self, arrays: Sequence["pa.Array"]) -> bool:
+        """Note some rows; False when they come in another order, and this leads nowhere."""
+        numbers = [whole_numbers(array) for array in arrays]
+        grows = max((i for i, n in enumerate(numbers) if n is not None), default=None)
+        if grows is None or any(array.null_count for array in arrays):
+            return False
+        growing = numbers[grows]
+        assert growing is not None
+        begins = np.ones(len(growing), np.bool_)
+        np.less_equal(growing[1:], growing[:-1], out=begins[1:])
+        others = [array for i, array in enumerate(arrays) if i != grows]
+        for array in others:
+            begins[pc.run_end_encode(array).run_ends.to_numpy()[:-1]] = True
+        starts = np.flatnonzero(begins)
+        self._rows, self._count = self._rows + len(begins), self._count + len(starts)
+        if self._count > self._rows // _SHORTEST + 64 or self._count * _STRETCH.itemsize > _KEPT:
+            return False
+        found = np.zeros(len(starts), _STRETCH)
+        if others:
+            found["others"] = mixed([composed(array.take(pa.array(starts))) for array in others])
+        found["first"], found["last"] = growing[starts], growing[np.append(starts[1:], len(begins)) - 1]
+        self._found.append(found)
+        return True
+
+    def are_apart(self) -> bool:
+        """Whether no two of them overlap."""
+        found = np.concatenate(self._found)
+        found = found[np.lexsort((found["first"], found["others"]))]
+        same = found["others"][1:] == found["others"][:-1]
+        return not (same & (found["first"][1:] <= found["last"][:-1])).any()
+
+
 class KeyFile:
-    """One 64-bit hash per row, spilled to scratch.
+    """Whether keys are there twice: by stretches in which they cannot be, or by one 64-bit hash per row, spilled to scratch.
 
     A hash only nominates; equality is decided on whole keys and rows, so it may be weak and may differ between processes.
     """
@@ -46,18 +91,22 @@ class KeyFile:
         self._file = self._path.open("wb")
         self._fresh: list[Array] = []  # not in order yet
         self._runs: list[Array] = []  # each in order; all of them while they are few enough to keep
-        self._count = 0
+        self._stretches: _Stretches | None = _Stretches()
+        self._count = self._hashed = 0
 
     def add(self, arrays: Sequence["pa.Array"]) -> None:
         """Note the keys of some rows, one array per key column."""
-        total = np.zeros(len(arrays[0]), np.uint64)
-        for array in map(composed, arrays):
-            total = (total ^ _hashes(array)) * _MIX
-            total ^= total >> np.uint64(29)
-        hashes = total.view(np.int64)
+        if self._stretches is not None and not self._stretches.add(arrays):
+            self._stretches = None
+        if self._stretches is None or self._count < _TRIAL:
+            self._hash(arrays)
+        self._count += len(arrays[0])
+
+    def _hash(self, arrays: Sequence["pa.Array"]) -> None:
+        hashes = mixed([composed(array) for array in arrays]).view(np.int64)
         hashes.tofile(self._file)
-        self._count += len(hashes)
-        if self._count * 8 < _KEPT:
+        self._hashed += len(hashes)
+        if self._hashed * 8 < _KEPT:
             self._fresh.append(hashes)
             if sum(map(len, self._fresh)) >= _RUN:
                 self._order()
@@ -72,7 +121,7 @@ class KeyFile:
 
     def _twice(self) -> Array:
         """The hashes that more than one row has, in order."""
-        if self._count * 8 >= _KEPT:
+        if self._hashed * 8 >= _KEPT:
             return np.sort(np.concatenate([_repeated(np.sort(bucket)) for bucket in buckets(self._path, np.dtype(np.int64))]))
         self._order()
         together = np.concatenate(self._runs)
@@ -80,9 +129,23 @@ class KeyFile:
         together.sort(kind="stable")  # merges runs, where the other kind would begin anew
         return _repeated(together)
 
+    def _hash_all(self, table: Path, key: tuple[str, ...]) -> None:
+        """From the table itself: the first rows were in an order that made their hashes needless, and others were not."""
+        self._file.truncate(0)
+        self._file.seek(0)
+        self._fresh, self._runs, self._hashed = [], [], 0
+        with pq.ParquetFile(table) as file:
+            for batch in file.iter_batches(batch_size=65_536, columns=list(key)):
+                self._hash([batch.column(batch.schema.get_field_index(name)) for name in key])
+
     def resolve(self, table: Path, key: tuple[str, ...]) -> Duplicates | None:
         """Compare the rows of `table` whose keys were seen twice; None when there are none."""
+        apart = self._stretches is not None and self._stretches.are_apart()
+        if not apart and self._hashed < self._count:
+            self._hash_all(table, key)
         self._file.close()
+        if apart:
+            return None
         twice = self._twice()
         if not len(twice):
             return None
@@ -106,22 +169,6 @@ class KeyFile:
         self._file.close()
         self._path.unlink(missing_ok=True)
         self._nominees.unlink(missing_ok=True)
-
-
-def _hashes(array: "pa.Array") -> Array:
-    """One 64-bit number per value, equal for equal values; text by its few distinct values."""
-    if pa.types.is_string(array.type) or pa.types.is_binary(array.type):
-        coded = array.dictionary_encode()
-        known = np.fromiter(map(hash, coded.dictionary.to_pylist()), np.int64, len(coded.dictionary))
-        numbers = known[coded.indices.to_numpy(zero_copy_only=False)]
-    elif pa.types.is_timestamp(array.type) or pa.types.is_int64(array.type):
-        numbers = array.view(pa.int64()).to_numpy(zero_copy_only=False)
-    elif pa.types.is_date32(array.type):
-        numbers = array.view(pa.int32()).to_numpy(zero_copy_only=False).astype(np.int64)
-    else:
-        numbers = np.fromiter(map(hash, array.to_pylist()), np.int64, len(array))
-    found: Array = numbers.view(np.uint64)
-    return found
 
 
 def plain(array: "pa.Array") -> list[Any]:

@@ -8,16 +8,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kfm.connectors.base import Books, TransformJob, TransformResult
-from kfm.connectors.keys import Array, buckets
+from kfm.connectors.hashing import Array, mixed
+from kfm.connectors.keys import buckets
 from kfm.connectors.merge import tombstones_of
 from kfm.model.change import Measured
 
 __all__ = ["measure"]
 
 _ROW = np.dtype([("hash", np.int64), ("body", np.uint64), ("deleted", np.bool_)])
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 _COUNTS = ("before", "after", "added", "changed", "removed", "deleted")
-_NONE = np.uint64(0xD6E8FEB86659FD93)  # stands for a missing value
 
 
 def measure(job: TransformJob, scratch: Path) -> TransformResult:
@@ -67,28 +66,7 @@ def _spill(path: Path, into: Path, key: tuple[str, ...], rest: list[str], state:
 
 
 def _mixed(batch: "pa.RecordBatch", names: list[str]) -> Array:
-    total = np.zeros(batch.num_rows, np.uint64)
-    for name in names:
-        total = (total ^ _hashes(batch.column(batch.schema.get_field_index(name)))) * _MIX
-        total ^= total >> np.uint64(29)
-    return total
-
-
-def _hashes(array: "pa.Array") -> Array:
-    """One number per value, equal for equal values within this process."""
-    missing = np.asarray(array.is_null())
-    if pa.types.is_floating(array.type):
-        numbers: Array = (array.to_numpy(zero_copy_only=False) + 0.0).view(np.uint64)  # -0.0 is 0.0
-    elif pa.types.is_integer(array.type) or pa.types.is_temporal(array.type) or pa.types.is_boolean(array.type):
-        plain = array.view(pa.int64()) if pa.types.is_timestamp(array.type) else array
-        plain = plain.view(pa.int32()) if pa.types.is_date32(plain.type) else plain
-        numbers = plain.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64)
-    else:
-        coded = array.dictionary_encode()
-        known = np.fromiter(map(hash, coded.dictionary.to_pylist()), np.int64, len(coded.dictionary))
-        at = coded.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        numbers = (known[at] if len(known) else np.zeros(len(array), np.int64)).view(np.uint64)
-    return np.where(missing, _NONE, numbers)
+    return mixed([batch.column(batch.schema.get_field_index(name)) for name in names]) if names else np.zeros(batch.num_rows, np.uint64)
 
 
 def _by_key(old: Array, new: Array) -> Array:

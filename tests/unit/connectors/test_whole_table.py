@@ -2,9 +2,12 @@
 
 import json
 import random
+import unicodedata
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 
 from kfm.connectors import writer
 from kfm.connectors.base import Books
+from kfm.connectors.hashing import mixed
 from kfm.connectors.keys import KeyFile
 
 SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -163,7 +167,7 @@ def test_duplicates_are_found_in_many_buckets_and_colliding_hashes_harm_nothing(
     monkeypatch.setattr("kfm.connectors.keys._BUCKET", 50)
     monkeypatch.setattr("kfm.connectors.keys._KEPT", 50)
     assert made("csv", text, business_key=("k",)).data == expected.data
-    monkeypatch.setattr("kfm.connectors.keys.hash", lambda value: len(value), raising=False)
+    monkeypatch.setattr("kfm.connectors.keys.mixed", lambda arrays: np.full(len(arrays[0]), 7, np.uint64))
     assert made("csv", text, business_key=("k",)).data == expected.data
 
 
@@ -233,6 +237,52 @@ def test_every_feature_is_accounted_for(made, features, block, typed):
         p in ("[-98.5,38.5]", "[1,2,3]") and v not in ("NaN", "1e999") and (not typed or v in ("1", "2.5", "null")) for v, p in features
     ]
     assert {r["line"] for r in table.rejects} == {i for i, ok in enumerate(good, 1) if not ok}
+
+
+_SERIES = [(station, day) for station in ("a", "\u00e9", "c") for day in range(100)]
+_SHUFFLED = sorted(_SERIES, key=lambda row: (row[1] * 37 % 100, row[0]))
+_ORDERS = {
+    "in series": _SERIES,
+    "in another order": _SERIES[::-1],
+    "in no order": _SHUFFLED,
+    "in series, then in no order": [*_SERIES[:200], *_SHUFFLED],
+    "a series in two files that overlap": [*_SERIES[:60], *_SERIES[55:]],
+    "a series, and one row again": [*_SERIES, _SERIES[150]],
+    "a series, and one key again in another spelling": [*_SERIES, ("e\u0301", 7)],
+    "in series, and every row twice": [row for row in _SERIES for _ in range(2)],
+}
+
+
+@pytest.mark.parametrize("trial", [0, 1 << 16])
+@pytest.mark.parametrize("order", _ORDERS)
+def test_a_key_that_is_there_twice_is_found_in_whatever_order_rows_come(tmp_path, monkeypatch, order, trial):
+    monkeypatch.setattr("kfm.connectors.keys._TRIAL", trial)
+    monkeypatch.setattr("kfm.connectors.keys._SHORTEST", 40)  # 64 rows may stand alone, no more
+    rows = _ORDERS[order]
+    table = pa.table({"v": pa.array([1] * len(rows)), "day": pa.array([d for _, d in rows], pa.date32()), "station": [s for s, _ in rows]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    keys = KeyFile(tmp_path)
+    for batch in table.to_batches(max_chunksize=70):
+        keys.add([batch.column("station"), batch.column("day")])
+    found = keys.resolve(tmp_path / "t.parquet", ("station", "day"))
+    keys.remove()
+    seen: set[tuple[str, int]] = set()
+    twice = [(k := (unicodedata.normalize("NFC", s), d)) in seen or seen.add(k) is not None for s, d in rows]
+    assert (found.drop.tolist() if found is not None else [False] * len(rows)) == twice
+    assert (found is None) == (not any(twice))
+
+
+def test_equal_values_have_equal_hashes_wherever_they_stand():
+    texts = ["", "a", "ab", "abcdefgh", "abcdefghi", "x" * 256, "x" * 257, "y" * 300, None, "é"]
+    every = pa.array([*texts, *texts[::-1]])
+    both = mixed([every])
+    assert (both[: len(texts)] == both[: len(texts) - 1 : -1]).all()
+    assert len(set(both.tolist())) == len(texts)
+    alone = [mixed([pa.array([None, text], pa.string()).slice(1)])[0] for text in texts]
+    assert both[: len(texts)].tolist() == alone
+    numbers = pa.array([0.0, -0.0, 1.5, None])
+    assert mixed([numbers])[0] == mixed([numbers])[1]
+    assert len({*mixed([numbers]).tolist()}) == 3
 
 
 def test_a_table_without_rows_has_no_key_twice(tmp_path: Path) -> None:
