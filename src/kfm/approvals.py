@@ -9,9 +9,9 @@ import msgspec
 
 from kfm import canonical
 from kfm.errors import IntegrityError, KfmError
-from kfm.gates.quality import CHANGE
 from kfm.model import ids
 from kfm.model.approval import ACCEPT, Approval, Recorded, Terms
+from kfm.model.change import CHANGE
 from kfm.model.channel import GenerationPredicate
 from kfm.model.dataset import DatasetEntry
 from kfm.model.labels import obligations

@@ -9,6 +9,7 @@ from kfm.answers import canonical_url_of
 from kfm.capture import Captured
 from kfm.channel import EMPTY, content_key, kept_out, unknown_content
 from kfm.clock import rfc3339
+from kfm.closing import close_runs
 from kfm.errors import Denied, KfmError, StepFailed, UsageError
 from kfm.model import ids
 from kfm.model.dataset import DatasetEntry
@@ -32,7 +33,6 @@ __all__ = [
     "check_kept",
     "check_switch",
     "claim",
-    "close_runs",
     "denied_before",
     "failed_row",
     "is_noop",
@@ -255,12 +255,6 @@ def _resumable(row: LedgerRow, target: Target, captured: Captured, head: Generat
     )
     asked = bool(row.forced or not forced) and row.backfill == target.staged
     return row.state == "CLAIMED" and same and row.pinned in (None, head.generation) and asked
-
-
-def close_runs(tx: Tx, world: World, rows: list[LedgerRow], why: str) -> None:
-    """The runs end SUPERSEDED; parts of an assembling one stay as they are."""
-    for row in rows:
-        tx.runs.move(row.run_id, row.state, state="SUPERSEDED", promo=0, reason=why, ended_at=rfc3339(world.clock.now()))
 
 
 def _ack_noop(

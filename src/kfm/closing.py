@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kfm.channel import pinned_parts
+from kfm.clock import rfc3339
 from kfm.errors import IntegrityError
 from kfm.model import ids
 from kfm.model.job import Request, Trace
@@ -16,7 +17,7 @@ from kfm.store.base import Tx
 from kfm.world import World
 from kfm.zones.base import Zone
 
-__all__ = ["FOLLOWING", "close_log", "derivation", "end_parts", "follow_up", "idempotency_state", "owed", "workers_alive"]
+__all__ = ["close_runs", "FOLLOWING", "close_log", "derivation", "end_parts", "follow_up", "idempotency_state", "owed", "workers_alive"]
 
 _DERIVED = {"tiles": "transform.build_tiles", "search": "index.build_embeddings"}
 FOLLOWING = ("validate.qa_dataset", *_DERIVED.values())  # what a new version may ask for
@@ -163,3 +164,9 @@ def idempotency_state(
             for s in sources
         ]
     return found
+
+
+def close_runs(tx: Tx, world: World, rows: list[LedgerRow], why: str) -> None:
+    """The runs end SUPERSEDED; parts of an assembling one stay as they are."""
+    for row in rows:
+        tx.runs.move(row.run_id, row.state, state="SUPERSEDED", promo=0, reason=why, ended_at=rfc3339(world.clock.now()))

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.claim import close_runs
+from kfm.closing import close_runs
 from kfm.grants import words_of, write_word
 from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly

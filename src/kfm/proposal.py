@@ -12,11 +12,10 @@ from kfm.approvals import asked_of, custodian_of, in_time, loosened, may_speak, 
 from kfm.attest import account, statement
 from kfm.clock import rfc3339
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
-from kfm.gates.quality import CHANGE
 from kfm.grants import grantors, publish_grants
 from kfm.model import ids
 from kfm.model.approval import ACCEPT, Approval, Recorded, Terms
-from kfm.model.change import Measured
+from kfm.model.change import CHANGE, Measured
 from kfm.model.channel import GenerationPredicate
 from kfm.model.dataset import spelled
 from kfm.model.ledger import LedgerRow

@@ -12,7 +12,8 @@ from kfm import canonical
 from kfm.assemble import propose
 from kfm.capture import Captured
 from kfm.channel import content_key, kept_out
-from kfm.claim import Answer, Claimed, LookAgain, Noop, Settle, approved, check_switch, close_runs, denied_before, keep_plan, new_row
+from kfm.claim import Answer, Claimed, LookAgain, Noop, Settle, approved, check_switch, denied_before, keep_plan, new_row
+from kfm.closing import close_runs
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
 from kfm.errors import IntegrityError, StepFailed, UsageError
 from kfm.model import ids

@@ -1,6 +1,5 @@
 """Records that share a key and differ: which of them stay, which are set aside, and what is said of each."""
 
-import importlib
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -10,6 +9,7 @@ import pyarrow.parquet as pq
 
 from kfm.connectors.base import TransformJob
 from kfm.connectors.keys import Array, Duplicates
+from kfm.connectors.loading import module_of
 from kfm.model.dataset import Column
 from kfm.model.kinds import KINDS
 
@@ -94,7 +94,7 @@ def settle(job: TransformJob, columns: tuple[Column, ...], path: Path, found: Du
 
 def _revision(job: TransformJob, columns: tuple[Column, ...]) -> str:
     """The column that says which of two records is newer: the kind's revision, else the registered time."""
-    module = importlib.import_module(f"kfm.connectors.kinds.{job.source_kind}") if job.source_kind in KINDS else None
+    module = module_of(job.source_kind) if job.source_kind in KINDS else None
     marks = job.tombstones or getattr(module, "TOMBSTONES", {})
     wanted = (marks.get("revision"), getattr(module, "REVISION", None), job.time_column)
     types = {c.name: c.type for c in columns}

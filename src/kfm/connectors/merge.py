@@ -1,7 +1,6 @@
 """Upsert: the rows of a part into the rows of a base version, by business key, in place."""
 
 import datetime as dt
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import shapely
 
 from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
 from kfm.connectors.characters import composed
+from kfm.connectors.loading import module_of
 from kfm.connectors.values import ARROW
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.change import Measured
@@ -113,7 +113,7 @@ def tombstones_of(job: TransformJob, schema: "pa.Schema") -> dict[str, str]:
     """Which columns tell what became of a row, as the job or its kind of source says; those that are there."""
     rules = job.tombstones
     if not rules and job.source_kind in KINDS:
-        rules = getattr(importlib.import_module(f"kfm.connectors.kinds.{job.source_kind}"), "TOMBSTONES", {})
+        rules = getattr(module_of(job.source_kind), "TOMBSTONES", {})
     return {rule: column for rule, column in rules.items() if column in schema.names}
 
 

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import UNSET
 
-from kfm.connectors import kinds
 from kfm.connectors.base import LINES, MOST_COLUMNS, VALUE, Books, Refused, TransformJob, TransformResult, ends_open, refuse_record
 from kfm.connectors.characters import TURNING, check_texts
 from kfm.connectors.code import hook_of
@@ -28,6 +27,7 @@ from kfm.connectors.hooks import discover, judge_table
 from kfm.connectors.infer import Inferred, Widen
 from kfm.connectors.keys import MOST, Duplicates, KeyFile
 from kfm.connectors.kinds.base import Ask, NotFetched
+from kfm.connectors.loading import Loaded, load
 from kfm.connectors.rejects import Rejects, mend
 from kfm.connectors.rows import Batch
 from kfm.connectors.sanity import LATITUDE, LONGITUDE, Sane, Sanity
@@ -97,7 +97,7 @@ def perform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]]
 def acquire(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
     """Ask for every file of a capture, unless the change token says that the last one is still what upstream has."""
     own = load_connector(job.connector) if job.connector else None
-    kind = kinds.load(job.source_kind) if job.source_kind in KINDS else None
+    kind = load(job.source_kind) if job.source_kind in KINDS else None
     token = hook_of(own, "change_token") or (kind.change_token if kind else None)
     hook = hook_of(own, "acquire") or (kind.acquire if kind else None)
     if hook is None:
@@ -119,7 +119,7 @@ def acquire(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]]
 
 def transform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
     """Turn the job's inputs into `scratch/<artifact>`. Raises `Refused` when the whole capture cannot be taken."""
-    kind = kinds.load(job.source_kind) if job.source_kind in KINDS else None
+    kind = load(job.source_kind) if job.source_kind in KINDS else None
     own = load_connector(job.connector) if job.connector else None
     hook = hook_of(own, "transform")
     stated = bool(job.schema)
@@ -143,7 +143,7 @@ def transform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any
             gc.enable()
 
 
-def _of_kind(job: TransformJob, kind: kinds.Loaded) -> TransformJob:
+def _of_kind(job: TransformJob, kind: Loaded) -> TransformJob:
     """The job with the columns and the key of its kind, where the registry names none."""
     schema = job.schema or kind.columns(job)
     key = job.business_key or tuple(k for k in kind.key(job) if not schema or k in {c.name for c in schema})

@@ -5,9 +5,17 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["FEW", "Measured", "change_told", "told"]
+__all__ = ["CHANGE", "FEW", "Measured", "change_told", "told"]
 
 FEW = 10  # so many rows may change in any table before a share of them means anything
+
+CHANGE = (
+    "quality.rows_fell",
+    "quality.rows_replaced",
+    "quality.rows_deleted",
+    "quality.older_release",
+    "quality.rows_changed",
+)  # what an operator may accept where nobody has to approve
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

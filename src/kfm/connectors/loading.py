@@ -1,0 +1,44 @@
+"""The module of a kind of source, found by its name: how to ask for the bytes, and how to read them."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kfm.connectors.base import TransformJob
+from kfm.connectors.sanity import Sane
+from kfm.model.dataset import Column
+
+__all__ = ["Loaded", "load", "module_of"]
+
+
+class Loaded(NamedTuple):
+    """The module of a kind: what it promises."""
+
+    columns: Callable[[TransformJob], tuple[Column, ...]]  # the canonical ones, used when the registry names none; empty: inferred
+    key: Callable[[TransformJob], tuple[str, ...]]  # the business key that goes with them
+    readers: Callable[[TransformJob], list[Any]]
+    acquire: Callable[[Any], None] | None
+    change_token: Callable[[Any], str | None] | None
+    sanity: Callable[[TransformJob], tuple[Sane, ...]]  # what can be true of those columns
+    companions: Callable[[TransformJob, Any], tuple[str, ...]] | None
+    stamp: Callable[[str], str | None] | None  # when a release was made, by its change token
+
+
+def module_of(name: str) -> Any:
+    """The code of a kind."""
+    return importlib.import_module(f"kfm.connectors.kinds.{name}")
+
+
+def load(name: str) -> Loaded:
+    """The module of a kind; heavy, for the child."""
+    module = module_of(name)
+    return Loaded(
+        columns=getattr(module, "columns", None) or (lambda _: getattr(module, "COLUMNS", ())),
+        key=getattr(module, "key", None) or (lambda _: getattr(module, "KEY", ())),
+        readers=module.readers,
+        acquire=getattr(module, "acquire", None),
+        change_token=getattr(module, "change_token", None),
+        sanity=getattr(module, "sanity", None) or (lambda _: getattr(module, "SANITY", ())),
+        companions=getattr(module, "companions", None),
+        stamp=getattr(module, "stamp", None),
+    )
