@@ -1,5 +1,6 @@
 """What tests share: a workspace, the sample upstream, and the command line called as a person would."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -190,19 +191,23 @@ def conftest_binary() -> Path:
 @pytest.fixture(scope="session")
 def opa_server(opa_binary: Path) -> Iterator[str]:
     """The address of an OPA server on loopback that ends with the session."""
+    with contextlib.ExitStack() as stack:
+        yield next(url for _ in range(5) if (url := _opa(opa_binary, stack)))  # another may take a port that is free
+
+
+def _opa(program: Path, stack: contextlib.ExitStack) -> str:
+    """The address of a server that answers; empty when it ended."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    command = [str(opa_binary), "run", "--server", "--disable-telemetry", "--log-level", "error", "--addr", url.removeprefix("http://")]
+    command = [str(program), "run", "--server", "--disable-telemetry", "--log-level", "error", "--addr", url.removeprefix("http://")]
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(300):
-            try:
-                with urllib.request.urlopen(f"{url}/health", timeout=5):
-                    break
-            except OSError:
-                assert server.poll() is None, "the OPA server ended"
-                time.sleep(0.1)
-        yield url
-    finally:
-        server.kill()
-        server.wait()
+    stack.callback(server.wait)
+    stack.callback(server.kill)
+
+    def answers() -> bool:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=60):
+            return True
+        return False
+
+    until(lambda: answers() or server.poll() is not None)
+    return url if server.poll() is None else ""

@@ -342,7 +342,7 @@ def test_raw_evaluation_knows_no_subset() -> None:
 
 
 def listed(url: str) -> list[str]:
-    with urllib.request.urlopen(f"{url}/v1/policies", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/v1/policies", timeout=60) as answer:
         return sorted(policy["id"] for policy in json.load(answer)["result"])
 
 

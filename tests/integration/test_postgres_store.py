@@ -261,6 +261,7 @@ def test_doctor_finds_what_would_lose_data_or_time(changes: dict[str, str], used
 def test_doctor_tries_whether_a_notification_arrives(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(url)
     assert store.examine_server() == []
+    monkeypatch.setattr("kfm.store.postgres.RING_S", 0.1)
     monkeypatch.setattr(store, "ring", lambda: None)  # as behind a pooler that hands connections out by transaction
     assert [code for code, _, _ in store.examine_server()] == ["store.pooler"]
     store.abandon()
@@ -504,13 +505,13 @@ def test_a_bell_whose_line_was_cut_wakes_its_owner_and_rings_again(line: Line, u
     store, other = opened(through(line, url)), opened(url)
     bell = store.bell()
     line.cut()
-    assert select.select([bell], [], [], 10)[0]  # something may have been missed
+    assert select.select([bell], [], [], 60)[0]  # something may have been missed
     bell.drain()
     assert not select.select([bell], [], [], 0)[0]  # and no busy waiting while it is away
     line.mend()
     bell.drain()
     other.transaction(lambda tx: tx.jobs.put("d", "", ""))
-    assert select.select([bell], [], [], 10)[0]
+    assert select.select([bell], [], [], 60)[0]
     bell.close()
     store.abandon()
     other.abandon()

@@ -57,7 +57,7 @@ class Client:
         self.upstream = upstream
 
     def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(urlsplit(self.upstream.url).netloc, timeout=10)
+        return http.client.HTTPConnection(urlsplit(self.upstream.url).netloc, timeout=60)
 
     def get(self, path: str, headers: dict[str, str] | None = None, *, method: str = "GET", payload: bytes | None = None) -> Reply:
         connection = self.connect()
@@ -509,11 +509,11 @@ def test_the_command_prints_one_line_and_ends_on_a_signal(ending: signal.Signals
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout
         described = json.loads(process.stdout.readline())
-        connection = http.client.HTTPConnection(urlsplit(described["url"]).netloc, timeout=10)
+        connection = http.client.HTTPConnection(urlsplit(described["url"]).netloc, timeout=60)
         reply = read(connection, described["datasets"][0]["path"], {}, "GET", None)
         connection.close()
         process.send_signal(ending)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "", "")
     assert reply.body == sample_upstream.body("ks_weather_stations")
     assert [sorted(d) for d in described["datasets"]] == [["dataset", "format", "path", "url"]] * 3

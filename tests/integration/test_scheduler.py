@@ -521,7 +521,7 @@ def test_a_second_process_takes_over_within_a_lease_when_the_first_is_killed(ws:
         processes[0].wait()
         assert "scheduler.leads" in str(processes[1].stderr and processes[1].stderr.readline())
         processes[1].send_signal(signal.SIGTERM)
-        assert processes[1].wait(60) == 143
+        assert processes[1].wait(180) == 143
     finally:
         for process in processes:
             if process.poll() is None:

@@ -157,7 +157,7 @@ def test_reasons_name_no_address_and_no_folder_of_this_machine():
 
 
 def test_the_peak_counts_the_process_and_its_children():
-    code = "import subprocess, sys; b = b'x' * 60_000_000; subprocess.run([sys.executable, '-c', 'import time; c = b\"x\" * 90_000_000; time.sleep(0.3)'])"
+    code = "import subprocess, sys; b = b'x' * 60_000_000; subprocess.run([sys.executable, '-c', 'import time; c = b\"x\" * 90_000_000; time.sleep(2)'])"
     ran = peers.run_watched([sys.executable, "-c", code])
     assert 150e6 < ran.peak_bytes < 260e6
 

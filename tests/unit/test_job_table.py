@@ -284,7 +284,7 @@ def test_a_name_among_the_bells_that_is_none_stops_nobody(tmp_path: Path) -> Non
     bells = Bells(tmp_path)
     bell = bells.hang()
     bells.ring()
-    assert select.select([bell.fileno()], [], [], 5)[0]
+    assert select.select([bell.fileno()], [], [], 60)[0]
     bell.close()
 
 
@@ -397,7 +397,7 @@ def test_a_put_rings_the_bell_of_a_worker_that_rests(where: Any, store: Any) -> 
     other = open_at(where)
     bell.drain()
     ask(other)
-    assert select.select([bell], [], [], 10)[0], "nobody rang"
+    assert select.select([bell], [], [], 60)[0], "nobody rang"
     bell.drain()
     assert not select.select([bell], [], [], 0.2)[0]
     bell.close()

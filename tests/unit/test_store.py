@@ -422,7 +422,7 @@ def test_a_bell_rings_once_the_job_is_durable_and_not_before(store: Any, other: 
         assert not select.select([bell], [], [], 0.1)[0]
 
     store.transaction(work)
-    assert select.select([bell], [], [], 10)[0]
+    assert select.select([bell], [], [], 60)[0]
     bell.drain()
     assert not select.select([bell], [], [], 0)[0]
     with contextlib.suppress(ValueError):

@@ -28,6 +28,7 @@ __all__ = ["POOL", "PostgresStore", "judge_settings"]
 T = TypeVar("T")
 POOL = 8  # connections of one process, beside one that listens
 PATIENCE = 5.0  # seconds until a server that does not answer is given up
+RING_S = 10.0  # how long a notification may take that arrives at once on a machine that has nothing else to do
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _EPOCH = f"select value, {TIMES['now_ms']} as now_ms from meta where key = 'epoch'"
 _WRITE = f"begin isolation level read committed; {_EPOCH}"
@@ -393,7 +394,7 @@ class PostgresStore:
         bell = self.bell()
         try:
             self.ring()
-            return bool(select.select([bell.fileno()], [], [], 2)[0])
+            return bool(select.select([bell.fileno()], [], [], RING_S)[0])
         finally:
             bell.close()
 

@@ -388,7 +388,7 @@ def test_a_child_dies_with_its_parent(tmp_path, scratch):
         parent.wait()
     import select
 
-    ended, _, _ = select.select([watch], [], [], 10)
+    ended, _, _ = select.select([watch], [], [], 60)
     os.close(watch)
     assert ended
 

@@ -221,7 +221,7 @@ def test_two_datasets_run_side_by_side(ws: Path, sample: SampleUpstream) -> None
     env = {**os.environ, "KFM_SAMPLE_UPSTREAM": sample.url}
     names = ("ks_earthquakes", "ks_stream_gauges", "ks_weather_stations")
     started = [subprocess.Popen([sys.executable, "-m", "kfm", "-w", str(ws), "run", n], env=env, stdout=subprocess.DEVNULL) for n in names]
-    assert [p.wait(60) for p in started] == [0, 0, 0]
+    assert [p.wait(180) for p in started] == [0, 0, 0]
 
 
 def test_receipts_and_records_satisfy_their_schemas(updater: Kfm, ws: Path, sample: SampleUpstream) -> None:
