@@ -23,14 +23,23 @@ TURNING = "\u061c\u202a-\u202e\u2066-\u2069"  # directions of text, as a class o
 _SUSPECT = np.zeros(256, np.bool_)
 _SUSPECT[[*(c for c in range(32) if c not in b"\t\n\r"), 0x7F, 0xC2, 0xD8, 0xE2, 0xEF]] = True
 _ESCAPES = re.compile(r"\\(?:u00(?:[01][0-9a-f]|7f)|[bf])|\\.")  # pairs, so that a backslash that is escaped itself hides nothing
+_WHITE = r"[\s\x{85}\p{Z}]+"  # in the words of RE2: line breaks and tabs, no-break spaces and wide ones
 Array = np.ndarray[Any, Any]
 
 
 def composed(text: "pa.Array") -> "pa.Array":
-    """Text in the one spelling (NFC) in which keys are compared; what is no text, as it is."""
-    if not pa.types.is_string(text.type) or _is_ascii(text):
+    """Text in the one spelling in which keys are compared: NFC, one space for white space of any kind and length, none at the ends.
+
+    What is no text stays as it is.
+    """
+    if not pa.types.is_string(text.type):
         return text
-    return pc.utf8_normalize(text, form="NFC")
+    lowest, highest = _range(text)
+    if highest >= 0x80:
+        text = pc.utf8_normalize(text, form="NFC")
+    if highest >= 0x80 or lowest <= 0x20:
+        text = pc.utf8_trim(pc.replace_substring_regex(text, _WHITE, " "), " ")
+    return text
 
 
 def check_texts(columns: tuple[Column, ...], keys: tuple[str, ...], arrays: list["pa.Array"], bad: dict[int, Problem]) -> None:
@@ -65,9 +74,11 @@ def _bytes(array: "pa.Array") -> tuple[Array, Array]:
     return data[offsets[0] : offsets[-1]], offsets
 
 
-def _is_ascii(array: "pa.Array | pa.ChunkedArray") -> bool:
+def _range(array: "pa.Array | pa.ChunkedArray") -> tuple[int, int]:
+    """The smallest and largest byte of some text; of none (255, 0)."""
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-    return all(not len(data) or int(data.max()) < 0x80 for data in (_bytes(c)[0] for c in chunks if len(c)))
+    found = [data for data in (_bytes(c)[0] for c in chunks if len(c)) if len(data)]
+    return min((int(d.min()) for d in found), default=255), max((int(d.max()) for d in found), default=0)
 
 
 def _odd(array: "pa.Array", *, is_key: bool) -> dict[int, str]:

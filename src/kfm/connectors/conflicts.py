@@ -60,7 +60,7 @@ class Clashes:
 
     def _where(self, other: int, row: int, spelt: bool) -> str:
         there, here = self.places.get(other), self.places.get(row)
-        said = f" ({self.words[other]!a}, equal in NFC)" if spelt and self.words[other] != self.words[row] else ""
+        said = f" ({self.words[other]!a}, equal in NFC and white space)" if spelt and self.words[other] != self.words[row] else ""
         if there is None:
             return f"elsewhere{said}"
         same = here is not None and here.source_id == there.source_id
@@ -138,5 +138,5 @@ def key_text(row: dict[str, str | None], key: tuple[str, ...]) -> str:
 
 
 def spelt_out(text: str, spelt: bool = True) -> str:
-    """A text with every character outside ASCII as its code: what looks alike is told apart."""
-    return ascii(text)[1:-1] if spelt else text
+    """A text in quotes, with every character outside ASCII as its code: what looks alike is told apart."""
+    return ascii(text) if spelt else text

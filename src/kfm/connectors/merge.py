@@ -182,7 +182,7 @@ class _Merge:
                 f"{self._tombs.merged} rows were merged into others and {self._tombs.deleted} deleted upstream; they stay, marked so"
             )
         if self.twins:
-            said.append(f"{self.twins} rows had the key of another in another spelling (NFC) and are left out")
+            said.append(f"{self.twins} rows had the key of another in another spelling (NFC, white space) and are left out")
         if self._stale.any():
             said.append(f"{int(self._stale.sum())} rows are older than the ones held and are left out; nothing is taken to be deleted")
         return tuple(said)

@@ -693,7 +693,7 @@ class _Pass:
         for pair in found.twins[:3]:
             first, other = (spelt_out(key_text(row, self.job.business_key)) for row in rows_at(path, list(pair)))
             self._warnings[
-                f"The key {other} is {first} in another spelling (equal in NFC) and the rest is equal:"
+                f"The key {other} is {first} in another spelling (equal in NFC and white space) and the rest is equal:"
                 " the first is kept, the other dropped as a duplicate."
             ] = None
 
@@ -735,7 +735,7 @@ class _Pass:
         pairs = [{"key": {k: rows[a][k] for k in key}, "rows": [rows[a], rows[b]]} for a, b in found.conflicts]
         first, other = (key_text(rows[i], key) for i in found.conflicts[0])
         if first != other:
-            first = f"{spelt_out(first)}, which is {spelt_out(other)} in another spelling (equal in NFC)"
+            first = f"{spelt_out(first)}, which is {spelt_out(other)} in another spelling (equal in NFC and white space)"
         return Refused(
             _CONFLICT,
             f"{found.conflicting} records of {self.job.dataset_id} share a business key with a different record; the first is {first}.",

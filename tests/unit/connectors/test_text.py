@@ -111,19 +111,34 @@ def test_two_spellings_of_one_key_are_one_key_and_both_are_named(made: Any, refu
     assert ascii(NFC)[1:-1] in warning and ascii(NFD)[1:-1] in warning and "NFC" in warning
 
 
+@pytest.mark.parametrize("other", [" A 1", "A 1 ", "A  1", "A\u00a01", "A\t1", "A \u3000\n 1", "\u00a0A\u20091\u202f"])
+def test_keys_that_differ_in_white_space_alone_are_one_key(made: Any, refused: Any, other: str) -> None:
+    def rows(note: str) -> str:
+        return json.dumps([{"id": "A 1", "note": "x"}, {"id": other, "note": note}, {"id": "A1", "note": "x"}])
+
+    refusal = refused("json", rows("y"), schema=SCHEMA, business_key=("id",))
+    assert refusal.code == "key.conflict" and "white space" in refusal.happened and ascii(other)[1:-1] in refusal.happened
+    table = made("json", rows("x"), schema=SCHEMA, business_key=("id",))
+    assert [r["id"] for r in table.rows] == ["A 1", "A1"] and table.result.books.dropped == {"duplicate": 1}
+    aside = made("json", rows("y"), schema=SCHEMA, business_key=("id",), conflicts="quarantine")
+    assert [r["id"] for r in aside.rows] == ["A1"] and all("white space" in r["reason"] for r in aside.rejects)
+    same = made("json", json.dumps([{"id": "A 1", "note": "a b"}, {"id": "B 1", "note": "a  b"}]), schema=SCHEMA, business_key=("id",))
+    assert [r["note"] for r in same.rows] == ["a b", "a  b"]  # of what is no key not a character changes
+
+
 def test_an_update_in_another_spelling_takes_the_place_of_its_key(tmp_path: Path) -> None:
     def table(name: str, *rows: tuple[str, str]) -> InputFile:
         pq.write_table(pa.table({"id": [r[0] for r in rows], "note": [r[1] for r in rows]}), tmp_path / name)
         return InputFile(source_id=name, path=str(tmp_path / name), digest="")
 
-    base, part = table("base", (NFD, "old"), ("b", "old"), (NFC, "twin")), table("part", (NFC, "new"), ("c", "new"))
+    base, part = table("base", (NFD, "old"), ("b", "old"), (NFC, "twin")), table("part", (f"{NFC} ", "new"), ("c", "new"))
     columns = tuple(Column(name=n, type="string") for n in ("id", "note"))
     job = TransformJob(
         kind="merge", dataset_id="d", format="csv", inputs=(base, part), schema=columns, business_key=("id",), artifact="d.parquet"
     )
     result = merge(job, tmp_path)
     rows = pq.read_table(tmp_path / "d.parquet").to_pylist()
-    assert [(r["id"], r["note"]) for r in rows] == [(NFC, "new"), ("b", "old"), ("c", "new")]
+    assert [(r["id"], r["note"]) for r in rows] == [(f"{NFC} ", "new"), ("b", "old"), ("c", "new")]
     assert result.books.balanced and any("spelling" in w for w in result.warnings)
 
 
