@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -137,6 +137,18 @@ class Vaults:
 
     def has_salt(self, dataset_id: str) -> bool:
         return any((folder / f"{dataset_id}.salt").is_file() for folder in (self._kept, self._folder))
+
+    def rule_keys(self, dataset_id: str) -> dict[str, str]:
+        """What the rules of withdrawals are read and checked by, as it lies in `keys/data`: an erasure leaves it."""
+        names = (f"{dataset_id}.rules", f"{dataset_id}.salt")
+        return {name: (self._kept / name).read_text() for name in names if (self._kept / name).is_file()}
+
+    def bring(self, keys: Mapping[str, str]) -> None:
+        """Put keys in place that are not here; one that is stays as it is."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name, text in keys.items():
+            with contextlib.suppress(FileExistsError):
+                create_durably(self._folder / name, text.encode(), 0o600)
 
     def erase(self, dataset_id: str) -> None:
         """Destroy the data key: everything it sealed, wherever a copy lies, is gone."""

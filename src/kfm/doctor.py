@@ -159,9 +159,10 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
     verify_dataset(world, dataset_id, bytes_)
     said = {row["where"] for row in found.rows if row["code"].startswith("erasure.")}
     for problem in (p for p in bytes_.problems if p["where"] not in said):
-        found.add(
-            "bytes.damaged", problem["where"], problem["what"], "Restore the file from a backup, or run the dataset again with --force."
-        )
+        code, remedy = "bytes.damaged", "Restore the file from a backup, or run the dataset again with --force."
+        if problem["where"].startswith("keys/data/"):
+            code, remedy = "keys.missing", "Bring it back with `kfm keys restore`, or from where the keys are kept."
+        found.add(code, problem["where"], problem["what"], remedy)
 
 
 def _erased(world: World, dataset_id: str) -> bool:

@@ -6,6 +6,7 @@ next (the command itself, `resume`, `doctor --fix`, the next run) destroys them 
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kfm import inbox
 from kfm.acts import Act, after, drop, erasing, intend, meant, planned_sources
 from kfm.channel import pinned_parts
 from kfm.clock import rfc3339
+from kfm.durable import create_durably
 from kfm.errors import KfmError
 from kfm.model.approval import approvals_path
 from kfm.model.channel import GenerationPredicate
@@ -120,6 +122,7 @@ def _mark_backups(world: World, act: Act) -> dict[str, str]:
             try:
                 zone.create(f"{_beside(act)}.json", pretty(mark))  # first: without the rest a restore fails, and brings nothing back
                 found[str(folder)] = "marked"
+                _add_keys(world, act, folder)
                 for left in _stayed(world, made.dataset_id):
                     zone.create(f"{_beside(act)}/{left}", world.data.local(left))
             except (KfmError, OSError):
@@ -127,6 +130,14 @@ def _mark_backups(world: World, act: Act) -> dict[str, str]:
             finally:
                 zone.close()
     return found
+
+
+def _add_keys(world: World, act: Act, folder: Path) -> None:
+    """To a backup that holds keys, those that the rules are read by: they may be younger than it."""
+    if world.vaults is None or not msgspec.json.decode((folder / "BACKUP.json").read_bytes()).get("keys"):
+        return
+    with suppress(FileExistsError):
+        create_durably(folder / f"{_beside(act)}.keys", pretty(world.vaults.rule_keys(act.predicate.dataset_id)), 0o600)
 
 
 def _beside(act: Act) -> str:
@@ -166,6 +177,9 @@ def erase_again(world: World, mark: Mark, backup: Path) -> None:
         path = file.relative_to(beside).as_posix()
         if place_of("data", path, made.dataset_id) is not None:
             world.data.create(path, file)
+    brought = backup / f"{_beside(mark.act)}.keys"
+    if world.vaults is not None and brought.is_file():
+        world.vaults.bring(msgspec.json.decode(brought.read_bytes(), type=dict[str, str]))
     world.keys.follow({version: text.encode() for version, text in (mark.roots or {}).items()})
     for run_id, text in (mark.approvals or {}).items():
         world.data.create(approvals_path(made.dataset_id, run_id), text.encode())

@@ -65,8 +65,14 @@ def suppress_rules(world: World, dataset_id: str, suppressed: Mapping[str, str])
         if not name.startswith("rule\n"):
             continue
         path = rule_path(dataset_id, name.removeprefix("rule\n"))
-        raw = world.kept(path) if world.data.exists(world.lies(path)) else b""
         assert world.vaults is not None
+        if not world.vaults.has_salt(dataset_id):
+            raise Denied(
+                f"keys/data/{dataset_id}.salt is missing: no rule can be shown to be the one that generation {generation} signed.",
+                expected="the salt it was committed to with",
+                remedy="Restore it with `kfm keys restore`: without it nothing may be published here.",
+            )
+        raw = world.kept(path) if world.data.exists(world.lies(path)) else b""
         if world.vaults.commit(dataset_id, raw.decode("utf-8", "replace")) != name.removeprefix("rule\n"):
             raise IntegrityError(
                 f"{path} is not the rule that generation {generation} signed.",

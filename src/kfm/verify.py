@@ -11,7 +11,7 @@ from kfm.approvals import check_recorded, unapproved, unrecorded
 from kfm.attest import check_attestation
 from kfm.channel import order_problem
 from kfm.erase import left_behind, left_in_inbox
-from kfm.errors import KfmError
+from kfm.errors import Denied, KfmError
 from kfm.model import ids
 from kfm.model.approval import approvals_path
 from kfm.model.channel import GenerationPredicate
@@ -245,6 +245,8 @@ def _verify_work(world: World, dataset_id: str, found: Verified) -> None:
     head = world.store.read(lambda tx: tx.index.last_generation(dataset_id))
     try:
         suppress_rules(world, dataset_id, head.suppressed if head is not None else {})
+    except Denied as error:
+        found.wrong(f"keys/data/{dataset_id}", error.happened, 3)
     except KfmError as error:
         found.wrong(f"work/{dataset_id}/withdrawals", error.happened)
     precise = f"work/{dataset_id}/precise/{head.version_id if head is not None else None}.json"

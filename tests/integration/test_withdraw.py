@@ -36,7 +36,7 @@ def up(kfm: Kfm, ws: Path) -> Iterator[Upstream]:
         plant(upstream, 10)
         (ws / "data" / "registry" / "trees.yml").write_text(
             "dataset_id: trees\ntitle: Trees\nlicence: CC0-1.0\nsensitivity: public\npolicy_label: public\n"
-            f"source: {{url: '{upstream.url}/trees.csv', format: csv}}\nbusiness_key: [id]\n"
+            f"source: {{url: '{upstream.url}/trees.csv', format: csv}}\nbusiness_key: [id]\ncadence: daily\n"
         )
         assert kfm("run", "trees").code == 0
         assert kfm("keys", "new", "--name", "T. Elder", "--role", "approver").code == 0
@@ -97,15 +97,18 @@ def test_an_erasure_that_was_killed_goes_on_unasked_and_no_other_does(
     assert said.code == 0 and "destroyed" in said.out and len(list(channel.iterdir())) == 2 and rows(ws) == 9
 
 
-def test_a_marked_backup_goes_on_where_the_channel_was_when_it_was_marked(kfm: Kfm, ws: Path, up: Upstream, tmp_path: Path) -> None:
+def test_a_marked_backup_goes_on_where_the_channel_was_when_it_was_marked(
+    kfm: Kfm, ws: Path, up: Upstream, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     backup, new = tmp_path / "backup", tmp_path / "new"
-    assert gone(kfm, "t9").code == 0  # the salt of commitments to rules is among the keys from here on
     assert kfm("backup", str(backup), "--with-keys").code == 0
+    assert kfm("backup", str(tmp_path / "keyless")).code == 0
+    assert gone(kfm, "t9").code == 0  # the salt of commitments to rules is among the keys from here on, younger than both backups
     assert kfm("keys", "new", "--name", "A. Later", "--role", "approver").code == 0
     plant(up, 11)
     assert kfm("run", "trees").code == 0, "a generation of its own, under a root of its own"
     order = ("withdraw", "trees", "--erase", "--yes", "--reason", "x", "--authority", "District Court", "--record", "id=t7")
-    assert kfm(*order, "--json").json["backups"] == {str(backup): "marked"}
+    assert kfm(*order, "--json").json["backups"] == {str(backup): "marked", str(tmp_path / "keyless"): "marked"}
     assert kfm("backup", str(backup), "--verify").code == 0
     assert main(["backup", "--restore", str(backup), "-w", str(new)]) == 0
     for name in ("keys/root", "data/catalog/approvals/trees", "data/catalog/channels/trees"):
@@ -114,6 +117,15 @@ def test_a_marked_backup_goes_on_where_the_channel_was_when_it_was_marked(kfm: K
     plant(up, 12)
     assert main(["-w", str(new), "run", "trees"]) == 0 and rows(new) == 10, "the rule holds there too"
     assert main(["-w", str(new), "verify"]) == 0
+    (key,) = backup.glob("ERASED-*.keys")
+    assert key.stat().st_mode & 0o777 == 0o600 and list((tmp_path / "keyless").glob("ERASED-*.keys")) == []
+    capsys.readouterr()
+    assert main(["backup", "--restore", str(tmp_path / "keyless"), "-w", str(tmp_path / "shut"), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["status"], told["needs"]) == ("restored_with_findings", "keys")
+    assert [(f["code"], f["where"]) for f in told["findings"]] == [("keys.missing", "keys/data/trees")], (
+        "the rule cannot be read without it"
+    )
 
 
 def test_no_command_hands_out_what_was_withdrawn_and_the_folder_says_what_it_is(kfm: Kfm, ws: Path, up: Upstream, tmp_path: Path) -> None:

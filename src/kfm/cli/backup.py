@@ -10,7 +10,7 @@ A backup made before `kfm withdraw --erase` is marked by it where it can be reac
 Private keys stay out unless --with-keys is given: keep such a backup as you keep the keys.
 Files in inbox/ are inside as people brought them; those that a dataset comes from which is not public, or was erased since, are named (`plain`).
 --json = {status, path, files, bytes, epoch, keys, made_at, left_out, plain}; of --restore = {status, path, files, erased, epoch, reindexed, reindex_needed, needs,
-findings, dry_run}.
+findings, interrupted, dry_run}. The exit code of --restore is that of what it finds: 6 for damage, 1 for other findings, else that of the dry run.
 """
 
 import shlex
@@ -23,10 +23,10 @@ import msgspec
 
 from kfm.backup import Manifest, check_backup, make_backup, plain_sources, restore_backup
 from kfm.cli.call import Parser, emit
-from kfm.cli.doctor import ADVICE, findings
+from kfm.cli.doctor import ADVICE, exit_code_of, findings
 from kfm.cli.du import human
 from kfm.cli.run import tell
-from kfm.cli.terminal import program, sign
+from kfm.cli.terminal import program, say, sign
 from kfm.errors import KfmError, UsageError
 from kfm.inline import run_target
 from kfm.model.ledger import Generation
@@ -92,20 +92,25 @@ def _restore(args: Any) -> int:
         )
     done = restore_backup(args.restore, args.workspace)
     workspace = open_workspace(args.workspace)
-    found = [f for f in findings(workspace) if f["code"] != ADVICE]
+    found = [f for f in findings(workspace) if f["code"] != ADVICE and not (done["needs"] == "keys" and f["where"] == "keys")]  # told below
+    under_way = [f["where"] for f in found if f["code"] == "run.interrupted"]  # a backup stops no run, and a restore goes on with it
+    found = [f for f in found if f["code"] != "run.interrupted"]
     tried = None if done["needs"] == "keys" or done["reindex_needed"] else _dry_run(workspace)
-    well = not found and (tried is None or tried.exit_code in (0, 7))
+    code = max(exit_code_of(found), 0 if tried is None or tried.exit_code == 7 else tried.exit_code)
+    well = code == 0
     if args.json:
-        told = {"findings": found, "dry_run": None if tried is None else msgspec.to_builtins(tried)}
+        told = {"findings": found, "interrupted": under_way, "dry_run": None if tried is None else msgspec.to_builtins(tried)}
         emit({"status": "restored" if well else "restored_with_findings", "path": str(args.workspace), **done, **told})
-        return 0
+        return code
     print(f"{sign('PASS')} {args.workspace}  {done['files']:,} files, store epoch {done['epoch']}")
     if done["needs"] == "keys":
-        print("  The backup has no private keys: put them into keys/ before the next run.")
+        print("  The backup has no private keys: bring them back before the next run (`kfm keys restore FILE`, or the files into keys/).")
     if done["needs"] == "store":
         print("  The store was on a server; this copy has a file of its own, and the server was not touched.")
     if done["reindex_needed"]:
         print("  A run ended while the backup was made: with the keys in place, `kfm reindex` brings the store up to the evidence.")
+    for run in under_way:
+        print(f"  {run[0].upper()}{run[1:]} was at work when the backup was made: `kfm resume` goes on with it.")
     for f in found:
         print(f"  {sign('FAILED')} doctor: {f['code']}  {f['where']}: {f['what']}\n      {f['remedy']}")
     if tried is not None:
@@ -117,7 +122,9 @@ def _restore(args: Any) -> int:
     elif tried is not None:
         print(f"{sign('PASS')} doctor found nothing, and a dry run of {tried.dataset_id} went through.")
     print(f"\nNext  {program()} -w {shlex.quote(str(args.workspace))} {'status' if well else 'doctor'}")
-    return 0
+    if code:
+        say(f"exit {code}")
+    return code
 
 
 def _dry_run(workspace: Workspace) -> Outcome | None:
@@ -128,6 +135,9 @@ def _dry_run(workspace: Workspace) -> Outcome | None:
     entries = {name: workspace.readable(name) for name in held}
     kept = {name for name, entry in entries.items() if entry is not None and entry.retired is None and not _withdrawn(held[name])}
     newest = {r.dataset_id: r for r in reversed(rows) if r.dataset_id in kept}
+    newest = {
+        name: row for name, row in newest.items() if all(s.get("digest") for s in msgspec.json.decode(row.source_metadata))
+    }  # not erased
     if not newest:
         return None
     row = min(newest.values(), key=lambda r: (sum(s.get("size") or 0 for s in msgspec.json.decode(r.source_metadata)), r.dataset_id))

@@ -4,6 +4,7 @@
 "isolation": {whole, landlock, seccomp, why}}; advice is about what is not broken. Exit 0 when nothing is left to do, 6 for damage, 1 otherwise.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kfm.attest import KeyFolder
@@ -21,7 +22,7 @@ from kfm.upstreams import is_live
 from kfm.wiring import open_world
 from kfm.workspace import Workspace, open_workspace
 
-__all__ = ["ADVICE", "configure", "findings", "main"]
+__all__ = ["ADVICE", "configure", "exit_code_of", "findings", "main"]
 
 ADVICE = "contact.missing"  # said, but nothing is broken
 
@@ -161,12 +162,17 @@ def _no_floor(workspace: Workspace) -> list[dict[str, str]]:
     return [{"code": "root.floor", "where": "keys/root", "what": what, "remedy": "`kfm keys renew` signs a root that does."}]
 
 
+def exit_code_of(left: Sequence[Mapping[str, Any]]) -> int:
+    """The exit code that findings make: 6 for damage, 1 for others."""
+    damaged = any("damaged" in f["code"] or f["code"] == "store.unusable" for f in left)
+    return 6 if damaged else 1 if left else 0
+
+
 def main(args: Any) -> int:
     workspace = open_workspace(args.workspace)
     found, advice = findings(workspace, fix=args.fix), [*_beside(workspace), *_no_floor(workspace)]
     left = [f for f in found if not f["fixed"] and f["code"] != ADVICE]
-    damaged = any("damaged" in f["code"] or f["code"] == "store.unusable" for f in left)
-    code = 6 if damaged else 1 if left else 0
+    code = exit_code_of(left)
     held = held_here()
     if args.json:
         emit({"findings": found, "advice": advice, "isolation": {"whole": held.whole, **held._asdict()}})
