@@ -184,7 +184,7 @@ class Bench:
             process.terminate()
         for name, process in self.workers.items():
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 wrong.append(f"{name} did not stop")
                 process.kill()

@@ -578,7 +578,7 @@ def process(*args: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def staged(ws: Path) -> int:
-    return sum(r.state == "STAGED" for r in ledger(ws))
+    return sum(r.state in ("STAGED", "COMMITTED") for r in ledger(ws))
 
 
 def test_killed_at_partition_seven_of_twenty_a_resume_does_the_rest_only(tmp_path: Path) -> None:
