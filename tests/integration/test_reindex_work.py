@@ -83,7 +83,7 @@ def busy(here: Path, kfm: Kfm) -> None:
 def _work(tx: Any) -> None:
     for win in ("queued", "running", "inline", "dead"):
         tx.jobs.submit(Request(job_type="repair", dataset_id=ID, win=win, pool="slow"))
-    tx.jobs.pause_pool("slow", "night")
+    tx.pools.pause("slow", "night")
     tx.effects.put("receipts/x.json", "j", "sha256:0")
     tx.jobs.tally("repair", "done", 3)
     tx.schedule.set_checkpoint("paused/history", "because")
