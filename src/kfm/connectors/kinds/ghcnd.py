@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kfm.clock import rfc3339
 from kfm.connectors.base import InputFile, Refused, TransformJob
@@ -106,6 +107,7 @@ _KNOWN = re.compile(  # every element of the readme
 )
 # the character of a flag -> its text; a blank says nothing
 _FLAGS = pa.array([chr(c) if 32 < c < 127 else None for c in range(256)], pa.string())
+_SLOTS = np.arange(_DAYS, dtype=np.int32)
 Array = np.ndarray[Any, Any]
 
 
@@ -367,9 +369,11 @@ class _DlyReader(RowReader):
         fine = dated & wanted[which] & self._own(lines)
         planes = np.ascontiguousarray(np.moveaxis(lines[:, 21:].reshape(-1, _DAYS, 8), 2, 0))  # one per character of a slot
         values, whole = _integers(planes[:5])
-        fine &= whole.all(axis=1) & (planes[5:] - np.uint8(32) < 95).all(axis=(0, 2))  # flags are printable
+        printable = planes[5:] - np.uint8(32) < 95  # flags are
+        if not (whole.all() and printable.all()):
+            fine &= whole.all(axis=1) & printable.all(axis=(0, 2))
         present = (values != _MISSING) & fine[:, None]
-        late = present & (np.arange(_DAYS) >= length[:, None])
+        late = present & (length[:, None] <= _SLOTS)
         units = [_unit(e) for e in elements]
         untrue = present & ~late & (planes[6] == ord(" ")) & _untrue(values, which, elements, units)
         aside = [(n, line, self._problem(line)) for n, line in part.odd]
@@ -379,17 +383,19 @@ class _DlyReader(RowReader):
             for i, day in np.argwhere(untrue).tolist()
         ]
         aside += [(int(part.numbers[i]), part.text(i), _no_day(day + 1)) for i, day in np.argwhere(late).tolist()]
-        at = np.flatnonzero(present & ~late & ~untrue)
-        rows = at // _DAYS
-        value = (values / np.array([divisor for _, divisor in units])[which, None]).ravel()[at]
-        which = which[rows]
-        m, q, s = (planes[i].ravel()[at] for i in (5, 6, 7))
+        taken = present & ~late & ~untrue
+        at, count = np.flatnonzero(taken), taken.sum(axis=1)
+        rows = np.repeat(
+            np.arange(len(lines)), count
+        )  # the values of a line follow one another, so that what is the same for all is repeated
+        value = values.take(at) / np.repeat(np.array([divisor for _, divisor in units])[which], count)
+        m, q, s = (planes[i].take(at) for i in (5, 6, 7))
         made = {
             "station_id": pa.repeat(self.source_id, len(at)),
-            "observed_on": pa.array(first[rows] + (at % _DAYS).astype(np.int32)).view(pa.date32()),
-            "element": pa.array(elements, pa.string()).take(pa.array(which)),
+            "observed_on": pa.array((first[:, None] + _SLOTS).take(at)).view(pa.date32()),
+            "element": _repeated(elements, which, count),
             "value": pa.array(value),
-            "unit": pa.array([unit for unit, _ in units], pa.string()).take(pa.array(which)),
+            "unit": _repeated([unit for unit, _ in units], which, count),
             "measurement_flag": _flag(m),
             "quality_flag": _flag(q),
             "source_flag": _flag(s),
@@ -424,6 +430,13 @@ def _line_at(part: _Part, rows: Array, index: int) -> bytes:
     return part.text(rows[index])
 
 
+def _repeated(texts: Sequence[str | None], which: Array, count: Array) -> "pa.Array":
+    """One text for each line, as often as the line has values."""
+    some = np.flatnonzero(count)
+    ends = pa.array(np.cumsum(count[some]), pa.int64())
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(texts, pa.string()).take(pa.array(which[some]))))
+
+
 def _flag(characters: Array) -> "pa.Array":
     if (characters == ord(" ")).all():  # most are, most of the time
         return pa.nulls(len(characters), pa.string())
@@ -444,7 +457,7 @@ def _integers(text: Array) -> tuple[Array, Array]:
     """Right-justified integers of five characters, given as five planes, and whether each is one."""
     figures = text - np.uint8(ord("0"))
     digit, minus, blank = figures < 10, text == ord("-"), text == ord(" ")
-    figures[~digit] = 0
+    figures *= digit
     good = digit[4] & (digit[0] | minus[0] | blank[0])
     number = figures[0].astype(np.int32)
     for i in range(1, 5):
@@ -466,11 +479,12 @@ def _unwanted(element: str, wanted: frozenset[str]) -> Problem | None:
 def _untrue(values: Array, which: Array, elements: list[str], units: list[tuple[str | None, float]]) -> Array:
     """Which figures cannot be true values of their element."""
     limits = [_limits(element, unit, by) for element, (unit, by) in zip(elements, units)]
-    low, high = (np.array([ends[n] for ends in limits])[which, None] for n in (0, 1))
+    low, high = (np.array([ends[n] for ends in limits], np.int32)[which, None] for n in (0, 1))
     found: Array = (values < low) | (values > high)
-    for element, (_, _, figures) in enumerate(limits):
+    for element, (least, greatest, figures) in enumerate(limits):
         for figure in figures:
-            found |= (values == figure) & (which == element)[:, None] if (values == figure).any() else False
+            if least <= figure <= greatest and (same := values == figure).any():
+                found |= same & (which == element)[:, None]
     return found
 
 
