@@ -2,10 +2,10 @@
 
 import datetime as dt
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -66,19 +66,21 @@ def arrow_schema(columns: tuple[Column, ...]) -> "pa.Schema":
 class TableWriter:
     """Writes rows in the order they come.
 
-    Encoding and hashing run in one thread beside the reader: both let go of the interpreter lock.
+    Encoding and hashing each run in a thread beside the reader: both let go of the interpreter lock.
     """
 
     def __init__(self, path: Path, columns: tuple[Column, ...], keys: tuple[str, ...]) -> None:
         self.rows = 0
         self._path, self._columns, self._schema = path, columns, arrow_schema(columns)
         self._hash = hashlib.sha256(canonical.dumps([msgspec.to_builtins(c) for c in columns]))
-        self._checked: Future[list[Any]] | None = None
+        self._checked: list[Future[_Found]] = []
         self._profiles = [_Profile(c) for c in columns]
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
-        self._pool = ThreadPoolExecutor(1, "parquet")
-        self._busy: Future[None] | None = None
+        self._pool, self._beside = ThreadPoolExecutor(1, "parquet"), ThreadPoolExecutor(1, "hash")
+        self._busy: list[Future[None]] = []
+        self._groups = 0
+        self._stated: list[tuple[int, int]] = []  # row groups and columns whose extremes their statistics tell
         names = [c.name for c in columns if c.type != "geometry"]
         self._file = pq.ParquetWriter(
             path,
@@ -101,13 +103,15 @@ class TableWriter:
     def _cut(self, batch: "pa.RecordBatch") -> Iterator[tuple["pa.RecordBatch", bool]]:
         """The batch in pieces, each marked when it fills a row group."""
         while batch.num_rows:
-            size = _payload(batch)
             room = GROUP_ROWS - self._pending_rows
-            if batch.num_rows < room and self._pending_bytes + size < GROUP_BYTES:
-                self._pending_rows += batch.num_rows
+            head = batch.slice(0, room)
+            size = _payload(head)
+            if self._pending_bytes + size < GROUP_BYTES:
+                self._pending_rows += head.num_rows
                 self._pending_bytes += size
-                yield batch, False
-                return
+                yield head, head.num_rows == room
+                batch = batch.slice(head.num_rows)
+                continue
             sums = np.cumsum(_row_sizes(batch)) + self._pending_bytes
             take = min(room, int(np.searchsorted(sums, GROUP_BYTES)) + 1, batch.num_rows)
             full = take == room or bool(sums[take - 1] >= GROUP_BYTES)
@@ -123,17 +127,21 @@ class TableWriter:
         self.rows += group.num_rows
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
         self._wait()
-        self._busy = self._pool.submit(self._write, group)
+        self._busy = [self._pool.submit(self._write, group), self._beside.submit(self._look, group, self._groups)]
+        self._groups += 1
 
     def _wait(self) -> None:
-        if self._busy is not None:
-            self._busy.result()
+        for work in self._busy:
+            work.result()
 
     def _write(self, group: "pa.Table") -> None:
         self._file.write_table(group, row_group_size=GROUP_ROWS)
-        for column, profile in zip(group.columns, self._profiles):
+
+    def _look(self, group: "pa.Table", number: int) -> None:
+        for at, (column, profile) in enumerate(zip(group.columns, self._profiles)):
             array = _whole(column)
-            profile.add(array)
+            if profile.add(array, stated=_has_short_texts(array)):
+                self._stated.append((number, at))
             _hash_array(self._hash, array)
 
     def close(self, geo: tuple[str, Extent] | None) -> tuple[str, dict[str, ColumnProfile]]:
@@ -151,31 +159,58 @@ class TableWriter:
                 self._file.add_key_value_metadata({"geo": geo[1].geoparquet(geo[0])})
         finally:
             self.abandon()
+        self._take_stated()
         profile = {p.column.name: p.result() for p in self._profiles}
-        pool = ThreadPoolExecutor(1, "read-back")
-        self._checked = pool.submit(_read_back, self._path, self._columns)
+        pool = ThreadPoolExecutor(_READERS, "read-back")
+        self._checked = [pool.submit(_read_back, self._path, self._columns, part) for part in range(_READERS)]
         pool.shutdown(wait=False)
         return "sha256:" + self._hash.hexdigest(), profile
 
     def verify(self) -> None:
         """Wait until the file is read back. Raises `Refused` when it is not what was written."""
-        if self._checked is not None and self._checked.result() != [self.rows, *(p.found for p in self._profiles)]:
+        if not self._checked:
+            return
+        parts = [part.result() for part in self._checked]
+        profiles = [_Profile.of_all(some) for some in zip(*(part.profiles for part in parts))]
+        if sum(part.rows for part in parts) != self.rows or [p.found for p in profiles] != [p.found for p in self._profiles]:
             raise _unreadable(self._path.name, "it holds other values than were written")
+
+    def _take_stated(self) -> None:
+        """What the encoder saw of texts as it wrote them: comparing all of them once more would take as long again."""
+        if not self._stated:
+            return
+        try:
+            metadata = pq.read_metadata(self._path)
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(self._path.name, str(error)[:200]) from error
+        for group, at in self._stated:
+            told = metadata.row_group(group).column(at).statistics
+            if told is None or not told.has_min_max:
+                raise _unreadable(self._path.name, f"it tells no extremes of {self._columns[at].name}")
+            self._profiles[at].widen(told.min, told.max)
 
     def abandon(self) -> None:
         """Let go of the file and the thread; what was written is not used."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        for pool in (self._pool, self._beside):
+            pool.shutdown(wait=True, cancel_futures=True)
         self._file.close()
 
 
-def _read_back(path: Path, columns: tuple[Column, ...]) -> list[Any]:
-    """What a table holds as its own library reads it, a row group at a time: its rows, and of each column nulls and extremes."""
+class _Found(NamedTuple):
+    """What is read back: rows, and of each column nulls and extremes."""
+
+    rows: int
+    profiles: "list[_Profile]"
+
+
+def _read_back(path: Path, columns: tuple[Column, ...], part: int) -> _Found:
+    """What a table holds as its own library reads it, a row group at a time; of several readers each takes its turn."""
     rows, profiles = 0, [_Profile(c) for c in columns]
     try:
         with pq.ParquetFile(path) as file:
             coded = _coded(file)
         with pq.ParquetFile(path, read_dictionary=coded) as file:
-            for number in range(file.num_row_groups):
+            for number in range(part, file.num_row_groups, _READERS):
                 group = file.read_row_group(number, use_threads=False)  # beside the search for keys that are there twice
                 rows += group.num_rows
                 for column, profile in zip(group.columns, profiles):
@@ -183,7 +218,7 @@ def _read_back(path: Path, columns: tuple[Column, ...]) -> list[Any]:
                         profile.add(chunk)
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path.name, str(error)[:200]) from error
-    return [rows, *(p.found for p in profiles)]
+    return _Found(rows, profiles)
 
 
 def _coded(file: "pq.ParquetFile") -> list[str]:
@@ -238,7 +273,7 @@ def _hash_array(into: Any, array: "pa.Array") -> None:
     """Nulls, lengths, values: nothing of how Arrow happened to lay them out, such as what lies under a null."""
     nulls = array.null_count
     into.update(len(array).to_bytes(8, "little") + nulls.to_bytes(8, "little"))
-    valid = array.is_valid().to_numpy(zero_copy_only=False) if nulls else None
+    valid = _valid(array) if nulls else None
     if valid is not None:
         into.update(np.packbits(valid))
     if _is_long(array):
@@ -260,6 +295,22 @@ def _hash_array(into: Any, array: "pa.Array") -> None:
     into.update((array.fill_null(0) if nulls else array).to_numpy(zero_copy_only=False))
 
 
+def _valid(array: "pa.Array") -> Any:
+    """Where there is a value, straight from the bits that say so."""
+    bits = array.buffers()[0]
+    if bits is None:  # a column of nothing but nulls has none
+        return np.asarray(array.is_valid())
+    held = np.frombuffer(bits, np.uint8)[array.offset // 8 :]
+    return np.unpackbits(held, count=array.offset % 8 + len(array), bitorder="little")[array.offset % 8 :].view(np.bool_)
+
+
+def _has_short_texts(array: "pa.Array") -> bool:
+    """Whether no value is so long that its chunk would have no statistics."""
+    return bool(pa.types.is_string(array.type)) and int(np.diff(_offsets(array)).max(initial=0)) <= _STATED
+
+
+_READERS = 2  # of row groups, at the same time: what is read back is waited for, and its reading lets go of the interpreter lock
+_STATED = 1000  # bytes of a text: Parquet's statistics are left out when both together have more than 4096
 _TOLD = 200  # characters of a text that its profile tells
 _LONG_TEXTS = 4096  # bytes of a value, on average
 
@@ -274,10 +325,13 @@ class _Profile:
         self._low: Any = None
         self._high: Any = None
 
-    def add(self, array: "pa.Array") -> None:
+    def add(self, array: "pa.Array", *, stated: bool = False) -> bool:
+        """Take in some rows; whether their extremes are yet to be told, because they are `stated` elsewhere."""
         self._nulls += array.null_count
         if not self._ordered or array.null_count == len(array):
-            return
+            return False
+        if stated:
+            return True
         if pa.types.is_dictionary(array.type):
             array = array.dictionary  # a file holds none but those that are used
         if pa.types.is_timestamp(array.type):
@@ -287,9 +341,23 @@ class _Profile:
         if pa.types.is_string(array.type) and array.nbytes > _LONG_TEXTS * len(array):
             array = pc.utf8_slice_codeunits(array, 0, _TOLD)  # no more is told of them, and both ends would be held whole
         ends = pc.min_max(array)
-        low, high = ends["min"].as_py(), ends["max"].as_py()
+        self.widen(ends["min"].as_py(), ends["max"].as_py())
+        return False
+
+    def widen(self, low: Any, high: Any) -> None:
+        """Take in the extremes of some values."""
         self._low = low if self._low is None else min(self._low, low)
         self._high = high if self._high is None else max(self._high, high)
+
+    @classmethod
+    def of_all(cls, parts: "Sequence[_Profile]") -> "_Profile":
+        """What several parts of one column are together."""
+        found = cls(parts[0].column)
+        for part in parts:
+            found._nulls += part._nulls
+            if part._low is not None:
+                found.widen(part._low, part._high)
+        return found
 
     @property
     def found(self) -> tuple[Any, ...]:

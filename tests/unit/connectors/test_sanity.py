@@ -1,6 +1,7 @@
 """Values that cannot be true: what the registry states, what readers cannot show, what lies the wrong way round; and files read back."""
 
 import json
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -143,14 +144,15 @@ def test_a_record_that_is_inside_only_with_its_axes_swapped_is_set_aside(made, p
 # -- reading back
 
 
-def test_a_table_that_cannot_be_read_back_is_refused(refused, monkeypatch):
+@pytest.mark.parametrize(("place", "whence"), [(30, os.SEEK_SET), (-20, os.SEEK_END)], ids=["a column", "the footer"])
+def test_a_table_that_cannot_be_read_back_is_refused(refused, monkeypatch, place, whence):
     finish = writer.TableWriter.abandon
 
     def spoil(self: Any) -> None:
         finish(self)
-        with self._path.open("r+b") as file:  # a byte inside the first column
-            file.seek(30)
-            file.write(b"\xff\xff\xff\xff")
+        with self._path.open("r+b") as file:
+            file.seek(place, whence)
+            file.write(b"\xff" * 16)
 
     monkeypatch.setattr(writer.TableWriter, "abandon", spoil)
     assert refused("csv", "id,n\n" + "".join(f"{i},{i * 7}\n" for i in range(500))).code == "table.unreadable"

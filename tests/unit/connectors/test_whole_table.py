@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kfm.connectors import writer
-from kfm.connectors.base import Books
+from kfm.connectors.base import Books, ColumnProfile
 from kfm.connectors.hashing import mixed
 from kfm.connectors.keys import KeyFile
+from kfm.model.dataset import Column
 
 SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
@@ -283,6 +284,18 @@ def test_equal_values_have_equal_hashes_wherever_they_stand():
     numbers = pa.array([0.0, -0.0, 1.5, None])
     assert mixed([numbers])[0] == mixed([numbers])[1]
     assert len({*mixed([numbers]).tolist()}) == 3
+
+
+def test_the_extremes_of_texts_are_told_whether_they_are_short_long_or_missing(tmp_path, monkeypatch):
+    """Of short ones by the statistics that are written beside them, of long ones by themselves."""
+    monkeypatch.setattr(writer, "GROUP_ROWS", 2)
+    texts = ["m", "\u00e9", None, None, "b", None, "y" * 1001, "c", "d", "x" * 1000]
+    table = writer.TableWriter(tmp_path / "t.parquet", (Column(name="t", type="string"), Column(name="n", type="integer")), ())
+    table.add(pa.record_batch({"t": texts, "n": pa.array(range(len(texts)))}))
+    _, profile = table.close(None)
+    assert profile["t"] == ColumnProfile(nulls=3, min="b", max="\u00e9")
+    assert (profile["n"].min, profile["n"].max) == ("0", "9")
+    assert pq.ParquetFile(tmp_path / "t.parquet").num_row_groups == 5
 
 
 def test_a_table_without_rows_has_no_key_twice(tmp_path: Path) -> None:
