@@ -232,6 +232,20 @@ def test_a_stale_mirror_is_not_taken_and_both_stamps_are_named(stand: Stand) -> 
     assert stand("run", "feed", "--accept-change", "--reason", "upstream restored it").code == 0
 
 
+def test_a_table_of_nwis_that_was_retrieved_before_the_official_one_is_not_taken(stand: Stand) -> None:
+    def table(retrieved: str, value: float) -> bytes:
+        head = "agency_cd\tsite_no\tdatetime\t7_00060_00003\t7_00060_00003_cd\n5s\t15s\t20d\t14n\t10s\n"
+        rows = "".join(f"USGS\t07141220\t2020-01-{day:02d}\t{value + day}\tA\n" for day in range(1, 20))
+        return answer(f"# retrieved: {retrieved} EST\n#  7   00060   00003   Discharge, cubic feet per second (Mean)\n{head}{rows}")
+
+    stand.register("gauge", {"kind": "nwis", "format": "rdb"})
+    stand.publish("gauge", table("2020-02-20 16:35:50", 1.0))
+    before, stand.speaker.says["/gauge"] = stand.official(), table("2020-02-19 16:35:50", 2.0)
+    outcome = stand.run("gauge")
+    assert (outcome["state"], outcome["exit_code"]) == ("NOOP", 0) and stand.official() == before
+    assert "2020-02-19T21:35:50Z" in outcome["reason"] and "2020-02-20T21:35:50Z" in outcome["reason"]
+
+
 def test_an_answer_from_the_future_keeps_nothing_out(stand: Stand) -> None:
     stand.register("feed", QUAKES)
     stand.publish("feed", quakes(range(50)))

@@ -251,7 +251,8 @@ def test_a_position_on_another_datum_is_set_aside_and_none_at_all_is_null(read: 
     made = read(SITE_HEAD + rows)
     assert [(r["site_no"], r["geometry"] is None) for r in made.rows] == [("1", False), ("3", True)]
     assert [(r["line"], r["rule"]) for r in made.rejects] == [(4, "nwis.datum"), (6, "type")]
-    assert made.result.warnings == ("s0 also has the columns extra; they are left out.",)
+    odd = "Column 'latitude' is number; 1 of 2 values is not, and its row is set aside."
+    assert made.result.warnings == (odd, "s0 also has the columns extra; they are left out.")
 
 
 def test_a_peak_of_which_only_the_year_is_known_keeps_its_text(read: Callable[..., Made]) -> None:
@@ -334,3 +335,36 @@ def test_a_document_that_states_another_unit_than_its_parameter_has_is_set_aside
     for said, kept in (("cubic feet per second", 1), ("cubic meters per second", 0), ("[from the upper gauge]", 1)):
         found = read(f"#  1  00060  00003  Discharge, {said} (Mean)\n{head}")
         assert (found.result.books.written, found.result.books.quarantined) == (kept, 1 - kept), said
+
+
+@pytest.mark.parametrize(
+    ("line", "stamp"),
+    [
+        ("# retrieved: 2014-01-27 16:54:02 EST\t(natwebvaas01)\n", "2014-01-27T21:54:02Z"),
+        ("# Retrieved: 2020-02-20 16:35:50 EST\n", "2020-02-20T21:35:50Z"),
+        ("# retrieved: 2020-02-14 13:17:02 -05:00\t(sdas01)\n", "2020-02-14T18:17:02Z"),
+        ("# retrieved: 2020-02-14 13:17:02 XYZ\n", ""),
+        ("# retrieved: 2020-99-14 13:17:02 EST\n", ""),
+        ("# retrieved: 2020-02-20 16:35:50 EST\n# retrieved: 2019-02-20 16:35:50 EST\n", "2019-02-20T21:35:50Z"),
+        ("", ""),
+    ],
+)
+def test_a_table_says_when_it_was_retrieved(read: Callable[..., Made], line: str, stamp: str) -> None:
+    found = read(f"{line}{DV}{DV_HEAD}USGS\t07141220\t2020-01-01\t1.5\tA\t2.5\tA\n").result.stamp
+    assert (found or "") == stamp if isinstance(found, str) else not stamp
+
+
+@on_recordings
+def test_every_recording_that_says_so_is_stamped(read: Callable[..., Made]) -> None:
+    assert read(RECORDED / "dv.01491000_01645000.json", "json").result.stamp == "2020-02-20T21:07:37.666000Z"
+    assert read(RECORDED / "iv.01646500_02458502.P1D.json", "json").result.stamp == "2020-08-18T20:50:43.301000Z"
+    assert read(RECORDED / "dv.02177000.rdb.txt").result.stamp == "2014-01-27T21:54:02Z"
+
+
+@pytest.mark.parametrize("note", [[], None, "x", [{"title": "requestDT", "value": 3}], [{"title": "other"}], ["x"]])
+def test_notes_that_say_nothing_give_no_stamp(read: Callable[..., Made], note: Any) -> None:
+    if not RECORDED.exists():
+        pytest.skip("not run: the recordings are not beside this repository")
+    document = json.loads((RECORDED / "dv.01491000_01645000.json").read_text())
+    document["value"]["queryInfo"]["note"] = note
+    assert not isinstance(read(json.dumps(document), "json").result.stamp, str)

@@ -12,7 +12,8 @@ import msgspec
 from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.geojson import JsonReader
 from kfm.connectors.geometry import Point, Problem
-from kfm.connectors.kinds.base import RowReader, options_of
+from kfm.connectors.kinds.base import RowReader, options_of, utc
+from kfm.connectors.records import Records
 from kfm.connectors.rows import Loose, Row
 from kfm.connectors.sanity import Sane
 from kfm.connectors.text import text_blocks
@@ -115,6 +116,7 @@ _ZONES = {"UTC": 0, "GMT": 0, "AST": -4, "ADT": -3, "EST": -5, "EDT": -4, "CST":
 _ZONES |= {"PST": -8, "PDT": -7, "AKST": -9, "AKDT": -8, "HST": -10, "HDT": -9}
 _COLUMN = re.compile(r"(\d+)_(\d{5})(?:_(\d{5}))?", re.ASCII)  # series, parameter, statistic (dv only)
 _DESCRIBED = re.compile(r"#\s+\d+\s+(\d{5})\s+(?:\d{5}\s+)?(\S.*)", re.ASCII)
+_RETRIEVED = re.compile(r"#\s+[Rr]etrieved: (\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) ([A-Z]{3,4}|[+-]\d\d:\d\d)(?:\s|$)", re.ASCII)
 _MIDNIGHT = re.compile(r"(\d{4}-\d\d-\d\d)T00:00:00(?:\.0+)?", re.ASCII)
 _LONGEST = 1 << 20  # characters in a line
 # NAD83 and WGS 84 agree to the metre or two these positions are good for; other datums need grids, so they are not taken.
@@ -142,7 +144,7 @@ def _service(job: TransformJob) -> Service:
     given, first = options_of(job.options, Options).service, job.inputs[0]
     if given or job.format != "json":
         return given or _kind_of(first.source_id, next((x.split("\t") for _, x in _lines(first) if x.strip() and x[0] != "#"), []))
-    return "iv" if next(filter(None, (_statistic(s.row) for s in _series_of(first))), "00000") == "00000" else "dv"
+    return "iv" if next(filter(None, (_statistic(s.row) for s in _series_of(_Document(first)))), "00000") == "00000" else "dv"
 
 
 def _reading(text: str, codes: list[str], no_data: float = _NO_DATA) -> tuple[Row, Problem | None]:
@@ -218,7 +220,7 @@ class _Rdb(RowReader):
     def rows(self) -> Iterator[Loose]:
         """Every value of every line, or every line of a site or peak table."""
         header: list[str] = []
-        typed = False
+        typed, self.stamp = False, ""
         for number, line in _lines(self._source, self.warnings):
             cells = line.split("\t")
             if not line.strip() or line[0] == "#":
@@ -237,6 +239,10 @@ class _Rdb(RowReader):
                     yield Loose(number, partial(str, line), None if found else row, found, row)
 
     def _describe(self, line: str) -> None:
+        if (made := _RETRIEVED.match(line)) is not None:
+            hours = _ZONES.get(made[3])
+            stamp = utc(f"{made[1]}T{made[2]}{made[3] if made[3][0] in '+-' else f'{hours:+03d}:00' if hours is not None else ''}")
+            self.stamp = min(filter(None, (self.stamp, stamp)), default="")  # files may be put together: the oldest counts
         if match := _DESCRIBED.match(line):
             words = match[2].split("(")[0].rpartition(",")[2].strip()
             self._units[match[1]] = _UNIT_WORDS.get(words, words)
@@ -304,15 +310,28 @@ def _peak(row: Row) -> Row:
 # -- WaterML in JSON
 
 
-def _series_of(source: InputFile, said: set[str] | None = None) -> Iterator[Loose]:
+class _Document(JsonReader):
+    """The time series of a document, and what its notes say of when it was made."""
+
+    def __init__(self, source: InputFile) -> None:
+        super().__init__(source, None, "value.timeSeries")
+        self.stamp = ""
+
+    def _finish(self, records: Records) -> None:
+        info = records.member("queryInfo")
+        notes = info.get("note") if isinstance(info, dict) else None
+        made = [n.get("value") for n in notes if isinstance(n, dict) and n.get("title") == "requestDT"] if isinstance(notes, list) else []
+        self.stamp = utc(made[0]) if made else ""
+
+
+def _series_of(reader: _Document) -> Iterator[Loose]:
     """Each time series."""
-    found, reader = False, JsonReader(source, None, "value.timeSeries")
-    reader.warnings = said if said is not None else set()
+    found = False
     for series in chain.from_iterable(reader.loose()):
         found = True
         yield series
     if not found:
-        raise _refusal(source.source_id, "empty", "it holds no time series, so nothing matched the request")
+        raise _refusal(reader.source_id, "empty", "it holds no time series, so nothing matched the request")
 
 
 def _statistic(series: Any) -> str:
@@ -338,12 +357,15 @@ class _WaterMl(RowReader):
     def rows(self) -> Iterator[Loose]:
         """Every value of every series; the number of a record counts values."""
         number = empty = 0
-        for series in _series_of(self._source, self.warnings):
+        document = _Document(self._source)
+        document.warnings = self.warnings
+        for series in _series_of(document):
             before = number
             for raw, row, problem in self._checked(series):
                 number += 1
                 yield Loose(number, raw, None if problem else row, problem, row)
             empty += number == before
+        self.stamp = document.stamp
         if empty:
             self.warnings.add(f"{empty} time series of {self.source_id} hold no value.")
 
