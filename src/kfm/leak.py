@@ -4,16 +4,19 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from kfm import canonical
-from kfm.connectors.base import EXPLAINED, CaptureRefused, ConnectorFailed, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import EXPLAINED, NEIGHBOUR, CaptureRefused, ConnectorFailed, InputFile, Step, TransformJob, TransformResult
 from kfm.errors import KfmError
 from kfm.model import ids
 from kfm.model.dataset import Column, DatasetEntry, Release
+from kfm.model.labels import explains
 from kfm.release import govern_job
 from kfm.transforming import transform_job
 from kfm.world import Target, World
@@ -83,27 +86,64 @@ def look_for_leaks(
                 # What was official before has no twins, and hidden keys of a twin would not find theirs in it: new rows are compared alone.
                 entry = _showing_all(entry)
                 own, _ = build.public(made, room(scratch, "alone"), entry)
+            beside = build.first_time(made, room(scratch, "first")) if _counts(target.entry.release) else None
             # No connector code sees a joined table, so the original may stay beside its twins.
             joined = copied(made.table, kept / made.table.name) if entry.source.kind == "join" else None
 
-        def differs(seed: int) -> list[dict[str, str]]:
+        def made_of(seed: int, neighbour: Literal[-1, 0, 1] = 0, of: DatasetEntry = entry, first: bool = False) -> "tuple[Side, Step]":
             with world.data.scratch() as scratch:
-                try:
-                    if joined is None:
-                        twin = build.precise(build.twin(inputs, made.result.schema, scratch, seed), scratch)
-                    else:
-                        twin = build.of_join(joined, made, scratch, seed)
-                except (CaptureRefused, ConnectorFailed):  # what it says may be about hidden values
-                    remedy = "Let connector code go by the form of withheld values at most, never by what they say."
-                    return [_reason("leak.differs", "The transform fails when only hidden values change.", remedy)]
-                return compare(own, build.public(twin, scratch, entry)[0])
+                given: Inputs = inputs if joined is None else {"table": (joined, "")}
+                told = _Beside(beside.explained if neighbour and beside is not None else None, first)
+                return build.variant(given, made, scratch, seed, neighbour, of, told)
 
-        seeds = SEEDS if entry.release is not None else ()
+        def differs(seed: int, first: bool = False) -> list[dict[str, str]]:
+            try:
+                twin, _ = made_of(seed, of=target.entry if first else entry, first=first)
+            except (CaptureRefused, ConnectorFailed):  # what it says may be about hidden values
+                remedy = "Let connector code go by the form of withheld values at most, never by what they say."
+                return [_reason("leak.differs", "The transform fails when only hidden values change.", remedy)]
+            return compare(beside.side if first and beside is not None else own, twin)
+
+        def leaps(seed: int, neighbour: Literal[-1, 1]) -> list[dict[str, str]]:
+            """A twin with one record less, or one more. Only where it is not the same, one with as many records tells what it was."""
+            assert beside is not None
+            try:
+                side, step = made_of(seed, neighbour, target.entry, first=True)
+                found = _of_one_record(compare(beside.side, side) if step == "none" else [], step == "leap", target.artifact)
+            except CaptureRefused:  # nothing would be published
+                found, step = [], "edge"
+            except ConnectorFailed:
+                found, step = _of_one_record([], True, target.artifact), "leap"
+            return (differs(seed, first=True) or found) if found or step == "edge" else []
+
+        asked: list[Callable[[], list[dict[str, str]]]] = [partial(differs, seed) for seed in SEEDS] if entry.release is not None else []
+        if beside is not None:
+            # The same builds have one record less or more, unless rows are compared that stand for one record each.
+            asked = [*asked[: len(SEEDS) if table != made.table else 1], partial(leaps, SEEDS[1], -1), partial(leaps, SEEDS[2], 1)]
         with ThreadPoolExecutor(min(len(SEEDS), os.cpu_count() or 1), "kfm-twin") as pool:  # each waits for children of its own
-            for reasons in pool.map(differs, seeds):
+            for reasons in pool.map(lambda ask: ask(), asked):
                 found += reasons
     unique = {(r["code"], r["message"]): r for r in found}
     return list(unique.values())
+
+
+def _counts(release: Release | None) -> bool:
+    """Whether public rows stand for several records, so that one more or less may not show."""
+    return release is not None and explains(release) and release.min_records > 1
+
+
+class _Beside(NamedTuple):
+    """What a build is compared with: what explains its rows, when they are counted, and whether it is shown for the first time."""
+
+    explained: bytes | None = None
+    first: bool = False
+
+
+class _First(NamedTuple):
+    """The public side as if nothing had been public before, and what explains its rows."""
+
+    side: Side
+    explained: bytes
 
 
 class _Made(NamedTuple):
@@ -126,19 +166,60 @@ class _Build:
         result = self._world.transform(transform_job(self._target, given), out, _hearing(said))
         return _Made(out / result.artifact, result, said)
 
-    def public(self, made: _Made, scratch: Path, entry: DatasetEntry) -> tuple[Side, dict[str, Path]]:
+    def public(self, made: _Made, scratch: Path, entry: DatasetEntry, first: bool = False) -> tuple[Side, dict[str, Path]]:
         """Every byte that would be shown: what is compared of it, and where it lies."""
-        shown, records, said = room(scratch, "public"), room(scratch, "records"), list(made.said)
-        digest, artifact = hash_file(made.table).digest, self._target.artifact
-        job = govern_job(entry, made.table, artifact, made.result.schema, self._rules, digest, before=self._before)
-        public = self._world.transform(job, shown, _hearing(said))
+        shown, said = room(scratch, "public"), list(made.said)
+        public = self._world.transform(self._govern(made, scratch, entry, _Beside(first=first)), shown, _hearing(said))
+        return self._shown(made._replace(said=said), public, shown, scratch)
+
+    def _govern(self, made: _Made, scratch: Path, entry: DatasetEntry, beside: _Beside) -> TransformJob:
+        digest = hash_file(made.table).digest if made.table.is_file() else ""
+        before = None if beside.first else self._before
+        job = govern_job(entry, made.table, self._target.artifact, made.result.schema, self._rules, digest, before=before)
+        if beside.explained is None:
+            return job
+        told = note(room(scratch, "beside") / EXPLAINED, beside.explained)
+        return msgspec.structs.replace(job, inputs=(*job.inputs, InputFile(source_id=NEIGHBOUR, path=str(told.absolute()), digest="")))
+
+    def _shown(self, made: _Made, public: TransformResult, shown: Path, scratch: Path) -> tuple[Side, dict[str, Path]]:
+        records = room(scratch, "records")
         files = {str(p.relative_to(shown)): p for p in sorted(shown.rglob("*")) if p.is_file() and p.name != EXPLAINED}
         side = {name: Shown(hash_file(path).digest) for name, path in files.items()}
-        log = canonical.dumps(_plain([said, made.result.warnings, public.warnings]))
+        log = canonical.dumps(_plain([made.said, made.result.warnings, public.warnings]))
         rendered = {**self._render(shown / public.artifact, public), "the log": log}
         for number, (name, raw) in enumerate(rendered.items()):
             side[name], files[name] = Shown.of(name, raw), note(records / str(number), raw)
         return side, files
+
+    def first_time(self, made: _Made, scratch: Path) -> _First:
+        """The public side as if nothing had been public before."""
+        side, _ = self.public(made, scratch, self._target.entry, first=True)
+        return _First(side, (scratch / "public" / EXPLAINED).read_bytes())
+
+    def variant(
+        self, given: Inputs, made: _Made, scratch: Path, seed: int, neighbour: Literal[-1, 0, 1], entry: DatasetEntry, beside: _Beside
+    ) -> tuple[Side, Step]:
+        """The public side of a twin. Where no connector code has to be kept from knowing the original, one child makes all of it."""
+        target, said, join = self._target, list[Any](), self._target.entry.source.kind == "join"
+        schema = tuple(c for c in made.result.schema if c.type in ("geometry", "json")) if join else None
+        twin = self._twin(given, made.result.schema, seed, schema, neighbour)
+        if target.connector is None:
+            out = room(scratch, "chain")
+            govern = self._govern(made._replace(table=out / "none"), scratch, entry, beside)
+            steps = (twin, govern) if join else (twin, transform_job(target, given), govern)
+            chain = msgspec.structs.replace(twin, kind="chain", steps=steps, inputs=(*twin.inputs, *govern.inputs[1:]))
+            public = self._world.transform(chain, out, _hearing(said))
+            result = made.result if join else public.steps_made[-1]
+            built = _Made(out, result, made.said if join else said)
+            side, _ = self._shown(built, public, out / str(len(steps) - 1), scratch)
+        else:
+            folder = room(scratch, "twin")
+            files = self._world.transform(twin, folder, None).files
+            built = self.precise({name: (folder / file, hash_file(folder / file).digest) for name, file in zip(given, files)}, scratch)
+            shown, said = room(scratch, "public"), list(built.said)
+            public = self._world.transform(self._govern(built, scratch, entry, beside), shown, _hearing(said))
+            side, _ = self._shown(built._replace(said=said), public, shown, scratch)
+        return side, "none" if public.step is UNSET else public.step
 
     def search(
         self,
@@ -160,28 +241,26 @@ class _Build:
         out = room(scratch, "captured")
         return out / self._world.transform(msgspec.structs.replace(job, **plain), out, None).artifact
 
-    def twin(self, inputs: Inputs, known: tuple[Column, ...], scratch: Path, seed: int, schema: tuple[Column, ...] | None = None) -> Inputs:
-        """The files with every hidden place moved inside its cell and every hidden identifier another's, or nobody's."""
-        target, folder = self._target, room(scratch, "twin")
-        job = msgspec.structs.replace(
-            transform_job(target, inputs),
+    def _twin(
+        self, inputs: Inputs, known: tuple[Column, ...], seed: int, schema: tuple[Column, ...] | None, neighbour: Literal[-1, 0, 1]
+    ) -> TransformJob:
+        """The files with every hidden place moved inside its cell and every hidden identifier another's, or nobody's.
+
+        Keys that tie two inputs of a join together are hidden in both, so the joined table is what has twins, with a `schema` of its own.
+        """
+        entry = self._target.entry
+        return msgspec.structs.replace(
+            transform_job(self._target, inputs),
             kind="twin",
             connector=None,
-            location=target.entry.location,
-            release=target.entry.release,
-            schema=target.entry.schema if schema is None else schema,
+            location=entry.location,
+            release=entry.release,
+            schema=entry.schema if schema is None else schema,
             known=known,
             suppress=self._rules,
             seed=seed,
+            neighbour=neighbour,
         )
-        made = self._world.transform(job, folder, None)
-        return {name: (folder / file, hash_file(folder / file).digest) for name, file in zip(inputs, made.files)}
-
-    def of_join(self, original: Path, made: _Made, scratch: Path, seed: int) -> _Made:
-        """Keys that tie two inputs together are hidden in both, so the joined table is what has twins."""
-        schema = tuple(c for c in made.result.schema if c.type in ("geometry", "json"))
-        found, _ = self.twin({"table": (original, "")}, made.result.schema, scratch, seed, schema)["table"]
-        return made._replace(table=found)
 
 
 def search_job(
@@ -239,6 +318,19 @@ def _showing_all(entry: DatasetEntry) -> DatasetEntry:
     """The release without a least number of records, or a small piece would show nothing to compare."""
     release = entry.release
     return entry if release is None else msgspec.structs.replace(entry, release=msgspec.structs.replace(release, min_records=1))
+
+
+def _of_one_record(differing: Sequence[Mapping[str, str]], leap: bool, artifact: str) -> list[dict[str, str]]:
+    """What follows one record, told as such."""
+    told = [
+        r["message"].replace("only hidden values change", "one record comes or goes").replace("hidden values", "one record")
+        for r in differing
+    ]
+    told += [f"One record that comes or goes changes what {artifact} shows of others."] if leap else []
+    remedy = (
+        "Keep counts, ranks, extremes and whatever else follows single records out of shown columns, names and the log; state `schema`."
+    )
+    return [_reason("leak.record", message, remedy) for message in told]
 
 
 def compare(own: Side, twin: Side) -> list[dict[str, str]]:

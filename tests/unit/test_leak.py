@@ -336,3 +336,30 @@ def test_code_that_looks_for_the_original_fails_the_run(bench: Bench) -> None:
     bench.code.write_text(f"def transform(ctx, rows):\n    open({str(other)!r}).read()\n    yield from rows\n")
     with pytest.raises(ConnectorFailed, match="connector code may not open"):
         bench.look(SITES, target_of(BUILT, connector=bench.code))
+
+
+COUNTED = {
+    "a column": "    for row in rows:\n        yield {**row, 'kind': f'one of {len(rows)}'}\n",
+    "the log": "    ctx.log('read', records=len(rows))\n    yield from rows\n",
+}
+
+
+@pytest.mark.parametrize("where", COUNTED)
+def test_what_follows_one_record_more_or_less_is_caught(bench: Bench, where: str) -> None:
+    bench.code.write_text(f"def transform(ctx, rows):\n    rows = list(rows)\n{COUNTED[where]}")
+    release = msgspec.structs.replace(BUILT, min_records=3, show=("kind",))
+    found = bench.look(SITES, target_of(release, connector=bench.code, business_key=("site_id",)))
+    assert codes(found) == {"leak.record"}
+
+
+@pytest.mark.parametrize("release", [{"h3_resolution": 4}, {"h3_resolution": None, "aggregate": Aggregate(by=("kind",), collect=("day",))}])
+@pytest.mark.parametrize("records", [6, 7, 11, 12], ids=lambda n: f"{n} records")
+def test_one_record_that_brings_a_row_over_k_or_a_band_is_no_leak(bench: Bench, release: dict[str, Any], records: int) -> None:
+    """Two kinds in turn: with k = 3 the edges of bands are 3, 6 and 15."""
+    text = "".join(SITES.splitlines(keepends=True)[: records + 1])
+    shown = msgspec.structs.replace(BUILT, min_records=3, show=("kind", "day"), **release)
+    started = list[str]()
+    inner = bench.world.transform
+    bench.world.transform = lambda job, *rest: started.append(job.kind) or inner(job, *rest)
+    assert bench.look(text, target_of(shown, business_key=("site_id",))) == []
+    assert started.count("twin") == 0 and started.count("chain") <= 6, "one child makes all of a twin"

@@ -19,6 +19,7 @@ __all__ = [
     "DECODED",
     "MEMORY_BYTES",
     "MOST_COLUMNS",
+    "NEIGHBOUR",
     "RECORD_BYTES",
     "UNCONFINED",
     "VALUE",
@@ -31,6 +32,7 @@ __all__ = [
     "InputFile",
     "Refusal",
     "Refused",
+    "Step",
     "TransformJob",
     "TransformResult",
     "ends_open",
@@ -43,6 +45,8 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 MEMORY_BYTES = 4 << 30  # of a child
 MOST_COLUMNS = 10_000
 EXPLAINED = "explained"  # the table a release leaves beside its own, for the restricted side alone: what explains its rows
+NEIGHBOUR = "neighbour"  # that table of a release from one record more, or one less
+Step = Literal["none", "edge", "leap"]  # between the public rows of neighbours; see `thresholds.step`
 RECORD_BYTES = 64 << 20  # of one record, where the registry states no `max_record_bytes`
 VALUE = 4  # one value, which is held several times while it is written, may be this part of it
 DECODED = 2  # times as much as its text may be, a record may take in memory
@@ -64,9 +68,21 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     # merge: inputs are the tables base and part; collect: a base or none, then many parts in their order; join: two or more tables, `on` columns they share; govern: one table, released
     # by rule, and what explained its public rows before, if anything did; twin: captured files, changed where nothing public may depend on them; acquire: no inputs, asks for them; measure: base and candidate
-    # of each table in turn; search: tables with everything in them, then public files.
+    # of each table in turn; search: tables with everything in them, then public files; chain: `steps`, each on what the one before made.
     kind: Literal[
-        "transform", "merge", "collect", "join", "govern", "twin", "acquire", "discover", "catalogue", "recheck", "measure", "search"
+        "transform",
+        "merge",
+        "collect",
+        "join",
+        "govern",
+        "twin",
+        "acquire",
+        "discover",
+        "catalogue",
+        "recheck",
+        "measure",
+        "search",
+        "chain",
     ] = "transform"
     dataset_id: str
     source_kind: str = "http_file"  # which module of `kinds` reads the inputs, or asks for them
@@ -108,6 +124,8 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     release: Release | None = None  # govern, twin
     suppress: tuple[dict[str, Any], ...] = ()  # govern: {"records": {column: value, ...}} or {"area": [w, s, e, n]}
     seed: int = 0  # twin
+    neighbour: Literal[-1, 0, 1] = 0  # twin: one record less, or one more
+    steps: tuple["TransformJob", ...] = ()  # chain; no connector code among them
     artifact: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 
@@ -166,6 +184,8 @@ class TransformResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     fits: tuple[Count, Count] | UnsetType = UNSET  # govern: the records that its last suppression rule names, and those only it names
     unconfined: str | UnsetType = UNSET  # what the system lacked to hold the child; said by the parent alone
     found: tuple[dict[str, str], ...] | UnsetType = UNSET  # search: {file, column, what, how} of whatever gives something away
+    step: Step | UnsetType = UNSET  # govern of a neighbour
+    steps_made: tuple["TransformResult", ...] = ()  # chain: of every step but the last
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

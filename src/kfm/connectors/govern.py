@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import shapely
 from msgspec import UNSET, UnsetType
 
-from kfm.connectors.base import EXPLAINED, Books, Refused, TransformJob, TransformResult
+from kfm.connectors.base import EXPLAINED, NEIGHBOUR, Books, Refused, Step, TransformJob, TransformResult
 from kfm.connectors.merge import _TYPES, extend
-from kfm.connectors.thresholds import Explained, Shown, in_cells, in_groups
+from kfm.connectors.thresholds import Explained, Shown, in_cells, in_groups, step
 from kfm.connectors.values import ARROW
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Aggregate, Column, Location, Release
@@ -35,7 +35,7 @@ Area = Sequence[float]  # west, south, east, north; west of more than east cross
 
 
 def govern(job: TransformJob, scratch: Path) -> TransformResult:
-    """`inputs` is the precise table, and what explained its public rows before. Withdrawn records go first, then the release; without
+    """`inputs` is the precise table, what explained its public rows before, and what explains those of a neighbour. Withdrawn records go first, then the release; without
     one the rest passes as it is.
 
     `books` speaks of records: those a group stands for are written, however few rows the groups take. Nothing else in the result
@@ -50,7 +50,7 @@ def govern(job: TransformJob, scratch: Path) -> TransformResult:
         else:
             columns, batches = _released(job, job.release, columns, rows, scratch)
         made = write_table(job, scratch, columns, batches, books=rows.books, steps=_steps(job))
-        return msgspec.structs.replace(made, fits=rows.fits)
+        return msgspec.structs.replace(made, fits=rows.fits, step=rows.step)
 
 
 def _steps(job: TransformJob) -> tuple[dict[str, Any], ...]:
@@ -128,6 +128,7 @@ class _Rows:
         self.keep: Mask = np.ones(file.metadata.num_rows, np.bool_)
         self._dropped: dict[str, int] = {}
         self._withdrawn: list[Mask] = []  # by each rule
+        self.step: Step | UnsetType = UNSET  # from a neighbour, where there is one
 
     @property
     def books(self) -> Books:
@@ -395,7 +396,8 @@ def _explained(job: TransformJob, release: Release, public: list[Column], rows: 
     cells = _cells(release, rows) if release.h3_resolution is not None else None
     columns = [c for c in public if groups is None or c.name in (*groups.by, *groups.collect)]
     keys = [*([_CELL] if cells is not None else ()), *(groups.by if groups is not None else (c.name for c in columns))]
-    before = Explained.read(job.inputs[1].path if len(job.inputs) > 1 else None, release, keys)
+    given = {i.source_id: i.path for i in job.inputs[1:]}
+    before = Explained.read(given.get(EXPLAINED), release, keys)
     gone = rows.withdrawn_since(job.suppress, before.rules) & (cells != 0 if cells is not None else True)
     now, withdrawn = (_public_table(columns, rows, these, cells) for these in (rows.keep, gone))
     if groups is None:
@@ -405,6 +407,8 @@ def _explained(job: TransformJob, release: Release, public: list[Column], rows: 
     lost = np.zeros(len(rows.keep), np.bool_)
     lost[rows.keep] = ~found.written
     rows.drop("k_min", lost)
+    if NEIGHBOUR in given:
+        rows.step = step(Explained.read(given[NEIGHBOUR], release, keys), Explained(found.explained), k, cells=groups is None)
     Explained(found.explained).write(scratch / EXPLAINED, release, keys, job.suppress)
     return found.table
 

@@ -456,11 +456,14 @@ def _said(told: Any, kind: type[T]) -> T:
 
 def _own(result: TransformResult, job: TransformJob) -> TransformResult:
     """What a job of this kind can say: connector code runs beside the transform and could say more in its name."""
-    steps = result.steps if job.kind == "govern" else ()
+    steps, step = (result.steps, result.step) if job.kind in ("govern", "chain") else ((), UNSET)
+    made = result.steps_made if job.kind == "chain" else ()
     files = result.files if job.kind in ("twin", "merge", "collect") or (job.kind == "transform" and job.connector is None) else ()
     key = result.key if job.connector is None else job.business_key
     rows = job.artifact.rpartition(".")[0] + ".quarantine.jsonl" if result.quarantine is not None else None
-    return msgspec.structs.replace(result, artifact=job.artifact, steps=steps, files=files, key=key, quarantine=rows)
+    return msgspec.structs.replace(
+        result, artifact=job.artifact, steps=steps, step=step, steps_made=made, files=files, key=key, quarantine=rows
+    )
 
 
 def _fetched(fetch: Fetch | None, message: dict[str, Any]) -> dict[str, Any]:

@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kfm import canonical
+from kfm.connectors.base import Step
 from kfm.model.dataset import Release
 
-__all__ = ["Explained", "Numbers", "Shown", "band", "in_cells", "in_groups", "settled"]
+__all__ = ["Explained", "Numbers", "Shown", "band", "in_cells", "in_groups", "settled", "step"]
 
 _COLUMN, _VALUE, _TOLD, _SINCE = "column", "value", "told", "since"
 _ABOUT = b"kfm"
@@ -87,6 +88,34 @@ class Shown(NamedTuple):
     table: "pa.Table"
     written: Mask  # which records they stand for
     explained: "pa.Table"
+
+
+def step(own: Explained, other: Explained, k: int, *, cells: bool) -> Step:
+    """How what is shown of some records differs from what is shown of one more or one less, both for the first time: not at all, where that
+    record brings a row over k or over the edge of a band, or in a way that one record cannot explain.
+    """
+    names = own.rows.schema.names[:-2]
+    tables = [t.rows.select(names) for t in (own, other)]
+    texts = pa.concat_tables(tables)
+    ids = _ids(texts, names)
+    size = int(ids.max(initial=-1)) + 1
+    there, here = (np.bincount(at, t.rows.column(_TOLD).to_numpy(), size) for at, t in zip(_split(ids, tables), (own, other)))
+    column = texts.column(_COLUMN).take(pa.array(_first(ids)))
+    is_row = np.asarray(column.is_null())
+    edges = np.where(is_row, 5 * k, k) if not cells else np.full(size, k)  # rows of groups show bands, all else only that it is there
+    show = [np.where(edges > k, _place(n, _edges(k)), n >= k) for n in (there, here)]
+    changed = show[0] != show[1]
+    if not changed.any():
+        return "none"
+    blank = is_row.copy() if cells else np.zeros(size, np.bool_)
+    for name in names[1:-2] if cells else ():
+        blank &= np.asarray(texts.column(name).take(pa.array(_first(ids))).is_null())
+    # What is not shown is less than k. Where a row goes under it, all its other records come to the one without attributes.
+    gap = np.abs(np.maximum(there, k - 1) - np.maximum(here, k - 1))
+    rows = changed & is_row & ~blank
+    values = pc.value_counts(column.filter(pa.array(changed & ~is_row))).field(1).to_pylist()
+    fits = (gap[changed & ~blank] <= 1).all() and (gap[changed & blank] <= max(k - 1, 1)).all()
+    return "edge" if fits and rows.sum() <= 1 and (changed & blank).sum() <= 1 and all(n <= 1 for n in values) else "leap"
 
 
 # -- numbers

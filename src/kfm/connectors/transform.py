@@ -91,7 +91,25 @@ def perform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]]
         from kfm.connectors.twin import twin
 
         return twin(job, scratch)
+    if job.kind == "chain":
+        return chain(job, scratch, emit=emit, ask=ask)
     return transform(job, scratch, emit=emit, ask=ask)
+
+
+def chain(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
+    """Step after step in folders `0`, `1`, … of `scratch`: each takes the files, or the table, that the one before made, in place of its first inputs."""
+    made = list[TransformResult]()
+    for number, step in enumerate(job.steps):
+        folder = scratch / str(number)
+        folder.mkdir()
+        if made:
+            last, before = made[-1], scratch / str(number - 1)
+            names = last.files if job.steps[number - 1].kind == "twin" else (last.artifact,)
+            given = [msgspec.structs.replace(i, path=str(before / name)) for i, name in zip(step.inputs, names)]
+            schema = last.schema if step.kind == "govern" and last.schema else step.schema
+            step = msgspec.structs.replace(step, inputs=(*given, *step.inputs[len(given) :]), schema=schema)
+        made.append(perform(step, folder, emit=emit, ask=ask))
+    return msgspec.structs.replace(made[-1], steps_made=tuple(made[:-1]))
 
 
 def acquire(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:

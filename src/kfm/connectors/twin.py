@@ -72,6 +72,8 @@ def twin(job: TransformJob, scratch: Path) -> TransformResult:
     _Twin(job, job.release, rng, rows).change()
     for copy, original in copies:
         copy.update(original)
+    if job.neighbour:
+        _one_more_or_less(job, job.release, rng, files, rows, copies)
     for file in files:
         _turn(file.records, rng)
         made = file.write(file.records)
@@ -80,6 +82,32 @@ def twin(job: TransformJob, scratch: Path) -> TransformResult:
     nothing = "sha256:" + hashlib.sha256().hexdigest()
     names = tuple(f.name for f in files)
     return TransformResult(artifact=job.artifact, books=Books(), schema=(), content_id=nothing, profile={}, files=names)
+
+
+def _one_more_or_less(
+    job: TransformJob, release: Release, rng: Random, files: list[_File], rows: list[Row], copies: list[tuple[Row, Row]]
+) -> None:
+    """Take a record away with whatever repeats it, or put another beside it: the same but for its key, or for what is not shown."""
+    if not rows:
+        return
+    one = rng.choice(rows)
+    if job.neighbour < 0:
+        gone = {id(one), *(id(copy) for copy, original in copies if original is one)}
+        for file in files:
+            file.records[:] = [record for record in file.records if id(record) not in gone]
+        return
+    hidden = set(unshown(release, one))
+    keys = [n for n in job.business_key if n in one]
+    for name in sorted(keys, key=lambda n: n not in hidden)[:1] or sorted(hidden):
+        values = [row[name] for row in rows if name in row]
+        if isinstance(value := one[name], str) and value:
+            one = one | {name: _renamed([value], {folded(v) for v in values if isinstance(v, str)}, rng)[value]}
+        elif isinstance(value, int) and not isinstance(value, bool):
+            one = one | {name: max(v for v in values if isinstance(v, int)) + 1}
+        else:
+            continue
+        break
+    next(file for file in files if any(isinstance(r, dict) for r in file.records)).records.append(one)
 
 
 def _distinct(records: Iterator[Row]) -> tuple[list[Row], list[tuple[Row, Row]]]:
