@@ -146,6 +146,19 @@ SPELT: dict[str, Any] = {
     "WKB": shapely.to_wkb(shapely.Point(LNG, LAT), hex=True),
     "percent": "38%2E512671%2C-98%2E251934",
     "base64": base64.b64encode(f"{LAT},{LNG}".encode()).decode(),
+    "tile": "12/930/1572",
+    "tile, row first": "/arcgis/tile/14/6290/3720.png",
+    "tile, from the south": "14/3720/10093",
+    "tile by name": "z=12&x=930&y=1572",
+    "quadkey, coarse": "0231103002",
+    "box": "-98.26,38.50,-98.24,38.52",
+    "box, south first": "38.50,-98.26,38.52,-98.24",
+    "envelope": "ENVELOPE(-98.26, -98.24, 38.52, 38.50)",
+    "box in three dimensions": "BOX3D(-98.26 38.50 0, -98.24 38.52 0)",
+    "WKT of a box": "POLYGON ((-98.26 38.50, -98.24 38.50, -98.24 38.52, -98.26 38.52, -98.26 38.50))",
+    "GeoJSON of a box": '{"type": "Polygon", "coordinates": [[[-98.26, 38.5], [-98.24, 38.5], [-98.24, 38.52], [-98.26, 38.52], [-98.26, 38.5]]]}',
+    "box, DMS": "38\u00b030'10\"N 98\u00b015'30\"W 38\u00b031'20\"N 98\u00b014'20\"W",
+    "box by name": '{"west": -98.26, "south": 38.5, "east": -98.24, "north": 38.52}',
     "other digits": "\uff13\uff18.\uff15\uff11\uff12\uff16\uff17\uff11 \uff19\uff18.\uff12\uff15\uff11\uff19\uff13\uff14",
 }
 
@@ -167,6 +180,7 @@ def test_a_position_is_found_however_it_is_spelt(tmp_path: Path, spelling: str) 
         38, 98.25, 385.1, 1998, 384_512, "38 98", "38.51 97.25", "38.5123456",
         h3.latlng_to_cell(LAT, LNG, 4), h3.latlng_to_cell(LAT, LNG, 3), h3.latlng_to_cell(40.0, LNG, 9),
         "sha256:38512671a98251934bb14c8996fb92427ae41e4649b934ca495991b7852b855",
+        "12/931/1572", "9/116/196", "-98.36,38.60,-98.34,38.62", "-99.5,37.9,-98.0,39.0", "0231103012", "02311030",
         "remarkable mounds", "86C3GP8X+36", "14SNH6621862964", "9yf5h6p",
     ],
 )  # fmt: skip
@@ -188,6 +202,26 @@ def test_a_position_is_found_across_the_columns_of_a_row(tmp_path: Path) -> None
     assert {f["column"] for f in searched(tmp_path, target_of(), public, **records)} == {"hint", "size"}, "collected values too"
     told = search_job(target_of(), {"records": table_of(tmp_path, **records)}, {"x.parquet": public}, [("hint", "places")])
     assert run_inline(told, tmp_path / "out").found == (), "a steward shows it"
+
+
+def test_a_tile_or_a_box_is_found_across_the_columns_of_a_row(tmp_path: Path) -> None:
+    records = {"lat": [LAT, 37.4], "lon": [LNG, -95.1]}
+    tile = {"zoom": [12, 3], "hint": [1, 2], "x": [930, 5], "y": [1572, 6]}
+    box = {"west": [-98.40, 1.0], "south": [38.41, 1.0], "east": [-98.20, 1.0], "north": [38.60, 1.0]}
+    unnamed = {"a": [38.50, 1.0], "b": [38.52, 1.0], "c": [98.24, 1.0], "d": [98.26, 1.0]}
+    for shown in (tile, {n: list(map(str, v)) for n, v in tile.items()}, box, unnamed):
+        found = searched(tmp_path, target_of(), table_of(tmp_path, "public", **shown), **records)
+        assert {f["column"] for f in found if f["what"] == "places"} == {*shown} - {"hint"}, shown
+    far = {"west": [-98.60], "south": [38.61], "east": [-98.50], "north": [38.70]}
+    for shown in (far, {"zoom": [12], "x": [940], "y": [1572]}, {"t_min": [38.4], "t_max": [38.6], "rh_min": [98.1], "rh_max": [98.4]}):
+        assert not searched(tmp_path, target_of(), table_of(tmp_path, "public", **shown), **records), shown
+    for said in (
+        {"bbox": [-98.26, 38.5, -98.24, 38.52]},
+        {"z": 12, "x": 930, "y": 1572},
+        [[[-98.26, 38.5], [-98.24, 38.5], [-98.24, 38.52]]],
+    ):
+        (tmp_path / "the log").write_text(json.dumps([said]))
+        assert searched(tmp_path, target_of(), tmp_path / "the log", **records), said
 
 
 def test_a_join_shows_no_column_that_its_input_does_not(tmp_path: Path) -> None:

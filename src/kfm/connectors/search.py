@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations, permutations, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import shapely
 
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
 from kfm.connectors.govern import Where, columns_of, folded
-from kfm.connectors.spelling import Places, Token, number_tokens, spoken
+from kfm.connectors.spelling import WIDEST, ZOOMS, Places, Token, number_tokens, spoken
 from kfm.model.dataset import Column, Release
 from kfm.model.labels import made_columns, unshown
 from kfm.model.looks import looks_of, looks_of_values
@@ -26,6 +27,11 @@ _SAMPLE = 1_000  # values a column is judged by
 _WORD = re.compile(r"[^\W_]+")
 _HEX = re.compile(r"[0-9a-f]+")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([t ]|$)")
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+_BOUND = re.compile(
+    r"west|east|north|south|left|right|top|bottom|lat|lon|lng|bbox|bound|extent|(min|max)_?[xy]|[xy]_?(min|max)", re.IGNORECASE
+)
+_COLUMNS = 6  # of numbers that are tried with one another
 _KEY = 8  # by so many of its last letters a text is looked up
 _LEAST = 1e-9
 
@@ -257,6 +263,7 @@ class _Look:
                 found, halves = self._batch(batch, names, seen)
                 yield from found
                 yield from self._across(batch.num_rows, halves, rows)
+                yield from self._sides(batch, names)
             for name, texts in seen.items():
                 yield from (_Finding(name, look, "") for look in looks_of_values(list(texts)) if self._asked(name, look))
 
@@ -329,6 +336,51 @@ class _Look:
                 yield from (_Finding(name, "places", how) for name in columns)
                 return
 
+    def _sides(self, batch: "pa.RecordBatch", names: list[str]) -> Iterator[_Finding]:
+        """Tiles and boxes whose numbers stand in columns of their own."""
+        held = {n: v for n in names if self._asked(n, "places") and (v := _floats(batch.column(n))) is not None}
+        for columns, how in (*self._tiles(held), *self._boxes(held)):
+            yield from (_Finding(name, "places", how) for name in columns)
+
+    def _tiles(self, held: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Columns that name tiles do so in most rows; that a month and two counts do in one row is chance."""
+        with np.errstate(invalid="ignore"):
+            numbers = {n: np.where((v % 1 == 0) & (v < 2.0**31), v, -1).astype(np.int64) for n, v in held.items()}
+        whole = dict([(n, v) for n, v in numbers.items() if (v >= 0).any()][:_COLUMNS])
+        for zoom, levels in whole.items():
+            found = sorted(set(levels.tolist()) & set(range(ZOOMS + 1)))
+            for x, y in permutations([n for n in whole if n != zoom], 2) if found else ():
+                filled = (levels >= 0) & (whole[x] >= 0) & (whole[y] >= 0)
+                hits = sum(int(self._hidden.places.tiles(z, whole[x][at], whole[y][at]).sum()) for z in found for at in (levels == z,))
+                if hits and 2 * hits >= filled.sum():
+                    yield (zoom, x, y), "tile"
+                    return
+
+    def _boxes(self, held: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Columns that are called the sides of boxes, or are so in most rows."""
+        places = self._hidden.places
+        for system in places.readings if len(held) > 3 else ():
+            beyond = WIDEST * system.reading.degree
+            with np.errstate(invalid="ignore"):
+                ys, xs = (
+                    [n for n, v in held.items() if ((v >= axis.low - beyond) & (v <= axis.high + beyond)).any()][:_COLUMNS]
+                    for axis in (system.y, system.x)
+                )
+            for (a, b), (c, d) in product(combinations(ys, 2), combinations(xs, 2)):
+                if len({a, b, c, d}) < 4:
+                    continue
+                rows = np.column_stack([held[n] for n in (a, b, c, d)])
+                with np.errstate(invalid="ignore"):
+                    high, wide = np.abs(rows[:, 0] - rows[:, 1]), np.abs(rows[:, 2] - rows[:, 3])
+                    close = (high > 0) & (high <= beyond) & (wide > 0) & (wide <= beyond)
+                named = all(map(_BOUND.search, (a, b, c, d)))
+                coarsest = places.coarsest if named else places.across
+                sides, count = np.unique(rows[close], axis=0, return_counts=True)
+                hits = sum(n for (y0, y1, x0, x1), n in zip(sides.tolist(), count.tolist()) if places.box(system, y0, y1, x0, x1, coarsest))
+                if hits and (named or 2 * hits >= np.isfinite(rows).all(axis=1).sum()):
+                    yield (a, b, c, d), system.reading.name
+                    return
+
     def _cells(self, values: "pa.Array") -> dict[int, _Cell]:
         """By number of the value; only those that say something."""
         if pa.types.is_string(values.type):
@@ -351,7 +403,9 @@ class _Look:
             document = msgspec.json.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
             document = raw.decode("utf-8", "replace").splitlines()
-        for group in _groups(document):
+        for group in _groups(document, bounds=not self._strict):
+            if not self._strict:
+                group = [*group, " ".join(leaf for leaf in group if _NUMBER.fullmatch(leaf))]  # a tile or a box, one number in each member
             cells = [cell for leaf in group if leaf not in self._hidden.decided and (cell := self._text(leaf)) is not None]
             yield from (_Finding("", what, how) for cell in cells for what, how in cell.findings)
             pair = self._hidden.places.pair([t for cell in cells for t in cell.tokens], together=False)
@@ -371,6 +425,10 @@ class _Look:
             findings += [("places", how) for t in tokens if (how := places.alone(t, degrees=self._strict))]
             near = places.near(np.array([t.value for t in tokens])) if tokens else ()
             close = [t for t, hit in zip(tokens, near) if hit]
+            if len(close) > 3 and (box := places.boxed(close)):
+                findings.append(("places", f"a box in {box}"))
+            if places.tile([int(t.value) for t in tokens if t.unit == 1 and not t.angle]):
+                findings.append(("places", "tile"))
             if len(close) > 1 and (pair := places.pair(close, together=True)) is not None:
                 findings.append(("places", pair[0]))
             halves += close
@@ -405,11 +463,32 @@ def _spelt(value: Any) -> str:
     return f"{abs(value):.12f}".rstrip("0").rstrip(".") if "e" in text and _LEAST < abs(value) < 1e15 else text.removesuffix(".0")
 
 
-def _groups(value: Any) -> Iterator[list[str]]:
-    """The plain members of every list and object, as they stand together. Bounds are those of the outlines, which hold nothing of a record."""
+def _floats(column: "pa.Array") -> Any:
+    """Numbers without their signs, also those that were written as text; None: the column holds others."""
+    if pa.types.is_string(column.type):
+        try:
+            column = column.cast(pa.float64())
+        except pa.ArrowInvalid:
+            return None
+    return np.abs(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)) if _is_number(column.type) else None
+
+
+def _groups(value: Any, *, bounds: bool) -> Iterator[list[str]]:
+    """The plain members of every list and object, as they stand together; of a list of positions, all of them.
+
+    `bounds`: also those called so, which in records of ours are of the outlines and hold nothing of a record.
+    """
     if isinstance(value, Mapping):
         yield [str(k) for k in value]
-    members = [v for k, v in value.items() if k != "bbox"] if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
+    if bounds and isinstance(value, list) and value and all(isinstance(m, list) and len(m) in (2, 3) for m in value):
+        yield [_spelt(n) for m in value for n in m[:2] if isinstance(n, int | float) and not isinstance(n, bool)]
+    members = (
+        [v for k, v in value.items() if bounds or k != "bbox"]
+        if isinstance(value, Mapping)
+        else value
+        if isinstance(value, list)
+        else [value]
+    )
     plain = [
         _spelt(m) if isinstance(m, int | float) else str(m) for m in members if isinstance(m, str | int | float) and not isinstance(m, bool)
     ]
@@ -417,4 +496,4 @@ def _groups(value: Any) -> Iterator[list[str]]:
         yield plain
     for member in members:
         if isinstance(member, Mapping | list):
-            yield from _groups(member)
+            yield from _groups(member, bounds=bounds)

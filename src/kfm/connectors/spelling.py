@@ -16,7 +16,7 @@ import h3.api.basic_int as h3
 import numpy as np
 import shapely
 
-__all__ = ["Places", "Token", "number_tokens", "readings_of", "spoken"]
+__all__ = ["WIDEST", "ZOOMS", "Places", "Token", "number_tokens", "readings_of", "spoken"]
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2}(?![\d.]))?|(?<!\d)\.\d+")
@@ -38,6 +38,9 @@ _CODE = "23456789CFGHJMPQRVWX"
 _BANDS = "CDEFGHJKLMNPQRSTUVWX"
 _SEPARATORS = {0x066B: ".", 0x066C: ",", 0x00B7: "."}  # other scripts have decimal points of their own
 _TRIES = 1_000  # records two numbers may both belong to
+ZOOMS = 24  # the finest tiles that anybody numbers
+_NUMBERS = 400  # of one text that are looked at as tiles and boxes
+WIDEST = 0.6  # degrees; a box that is longer says nothing
 _DEPTH = 2  # so often is something decoded that was decoded
 
 
@@ -161,10 +164,11 @@ class Places:
         unique = np.unique(np.column_stack([lat[there], lng[there]]), axis=0)
         self.lat, self.lng, self._resolution = unique[:, 0], unique[:, 1], -1 if resolution is None else resolution
         side = math.sqrt(h3.average_hexagon_area(resolution, "km^2")) / 111 if resolution is not None else 0.2
-        self._coarsest = min(side / 2, 0.3)  # degrees; what says less is no more than the cell says
-        self._across = min(self._coarsest, 0.05)  # numbers of several columns meet by chance more easily
+        self.coarsest = min(side / 2, 0.3)  # degrees; what says less is no more than the cell says
+        self.across = min(self.coarsest, 0.05)  # numbers of several columns meet by chance more easily
         self._cells: dict[int, set[int]] = {}
         self._codes: dict[tuple[str, int], set[str]] = {}
+        self._tiles: dict[int, Any] = {}
 
     def __len__(self) -> int:
         return len(self.lat)
@@ -197,7 +201,7 @@ class Places:
         """Which numbers could be a part of a position at all: the rest needs no second look."""
         hit = np.zeros(len(values), np.bool_)
         for system in self.readings:
-            slack = max(1.0, 0.3 * system.reading.degree) if system.reading.degree > 1 else 0.3
+            slack = max(1.0, WIDEST * system.reading.degree) if system.reading.degree > 1 else WIDEST
             for axis in (system.y, system.x):
                 hit |= (values >= axis.low - slack) & (values <= axis.high + slack)
         return hit
@@ -206,14 +210,14 @@ class Places:
         """In which systems a number of a row could be the latitude, and the longitude, of some record: a bit for each."""
         y = x = 0
         for bit, system in enumerate(self.readings):
-            for low, high in _spans(token, system.reading, self._across):
+            for low, high in _spans(token, system.reading, self.across):
                 y |= system.y.between(low, high) << bit
                 x |= system.x.between(low, high) << bit
         return y, x
 
     def pair(self, tokens: Sequence[Token], together: bool) -> tuple[str, int, int] | None:
         """Two numbers that are the position of one record, and in which system; `together`: they stand in one text."""
-        coarsest = self._coarsest if together else self._across
+        coarsest = self.coarsest if together else self.across
         for system in self.readings:
             for fine in (True, False):  # a number says more than the cell does; or it is, to the digit, the one that is hidden
                 spans = [(n, s) for n, t in enumerate(tokens) if (s := _span(t, system.reading, coarsest, fine)) is not None]
@@ -228,6 +232,56 @@ class Places:
                             return system.reading.name, n, m
         return None
 
+    # -- tiles and boxes
+
+    def tile(self, numbers: Sequence[int]) -> bool:
+        """Whether three numbers in a row are zoom, column and row of a tile, in any of their orders, that a position lies in."""
+        for a, b, c in zip(numbers[:_NUMBERS], numbers[1:], numbers[2:]):
+            for zoom, x, y in ((a, b, c), (a, c, b), (c, a, b), (c, b, a)):
+                if self._least_zoom <= zoom <= ZOOMS and self.tiles(zoom, np.array([x]), np.array([y])).any():
+                    return True
+        return False
+
+    def tiles(self, zoom: int, x: Any, y: Any) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+        """Which columns and rows, counted from the north or from the south, are of tiles that positions lie in; coarser ones than the cell are none."""
+        found = np.zeros(len(x), np.bool_)
+        if not len(self) or not self._least_zoom <= zoom <= ZOOMS:
+            return found
+        if zoom not in self._tiles:
+            column, row = _tile_numbers(self.lat, self.lng, zoom)
+            self._tiles[zoom] = np.unique(column << 32 | row)
+        last = (1 << zoom) - 1
+        there = (x >= 0) & (x <= last) & (y >= 0) & (y <= last)
+        for row in (y, last - y):
+            packed = x << 32 | row
+            at = np.minimum(np.searchsorted(self._tiles[zoom], packed), len(self._tiles[zoom]) - 1)
+            found |= there & (self._tiles[zoom][at] == packed)
+        return found
+
+    @cached_property
+    def _least_zoom(self) -> int:
+        return math.ceil(math.log2(360 / (2 * self.coarsest)))
+
+    def boxed(self, tokens: Sequence[Token]) -> str:
+        """The system in which the numbers of a text are the sides or corners of a box that says more of a position than its cell does."""
+        plain, angles = [t for t in tokens if not t.angle], [t for t in tokens if t.angle]
+        finest = min((t.unit for t in angles), default=0.0)
+        for run in (plain[:_NUMBERS], [t for t in angles if t.unit < 2 * finest][:_NUMBERS]):
+            for system in self.readings if len(run) > 3 else ():
+                degree = system.reading.degree
+                if run[0].angle and degree != 1:
+                    continue
+                values = [t.value for t in run if t.unit / degree <= self.coarsest and system.near(t.value, WIDEST * degree)]
+                if any(self.box(system, *box, self.coarsest) for box in _boxes(values)):
+                    return system.reading.name
+        return ""
+
+    def box(self, system: "_Sorted", y0: float, y1: float, x0: float, x1: float, coarsest: float) -> bool:
+        """Whether a position lies between two latitudes and two longitudes that are closer to each other than the sides of its cell."""
+        high, wide = (abs(a - b) / system.reading.degree for a, b in ((y0, y1), (x0, x1)))
+        small = 0 < high <= WIDEST and 0 < wide <= WIDEST and high * wide < (2 * coarsest) ** 2
+        return small and system.holds(min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))
+
     # -- codes
 
     def coded(self, text: str) -> str:
@@ -239,7 +293,7 @@ class Places:
                 return "H3"
             if len(word) <= 12 and not word.isdecimal() and _is_geohash(word) and word.lower() in self._listed("geohash", len(word)):
                 return "geohash"
-            if len(word) >= 12 and set(word) <= set("0123") and len(word) <= 23 and word in self._listed("quadkey", len(word)):
+            if self._least_zoom <= len(word) <= ZOOMS and set(word) <= set("0123") and word in self._listed("quadkey", len(word)):
                 return "quadkey"
         if "+" in text and any(self._is_plus_code(*found) for found in _PLUS.findall(text)):
             return "Plus Code"
@@ -292,6 +346,19 @@ class _Sorted:
     def __init__(self, reading: _Reading) -> None:
         self.reading, self.y, self.x = reading, _Axis(reading.y), _Axis(reading.x)
 
+    def near(self, value: float, slack: float) -> bool:
+        return any(axis.low - slack <= value <= axis.high + slack for axis in (self.y, self.x))
+
+    @cached_property
+    def _tree(self) -> Any:
+        return shapely.STRtree(shapely.points(self.reading.x, self.reading.y))
+
+    def holds(self, west: float, south: float, east: float, north: float) -> bool:
+        """Whether some record lies in a box."""
+        if not self.x.between(west, np.nextafter(east, math.inf)) or not self.y.between(south, np.nextafter(north, math.inf)):
+            return False
+        return len(self._tree.query(shapely.box(west, south, east, north), predicate="intersects")) > 0
+
 
 class _Axis:
     def __init__(self, values: Floats) -> None:
@@ -309,6 +376,19 @@ class _Axis:
         if high < self.low or low > self.high:
             return ()
         return self._order[np.searchsorted(self._sorted, low, "left") : np.searchsorted(self._sorted, high, "left")]
+
+
+def _boxes(values: Sequence[float]) -> Iterator[tuple[float, float, float, float]]:
+    """What numbers in a row may be the box of: four are its sides in any order, more are corners of a shape, the axes in turn."""
+    if len(values) >= 6 and len(values) % 2 == 0:
+        one, two = values[::2], values[1::2]
+        sides = [(min(one), max(one), min(two), max(two))]
+    else:
+        fours = zip(values, values[1:], values[2:], values[3:]) if len(values) < 8 else ()
+        sides = [s for a, b, c, d in fours for s in ((a, c, b, d), (a, b, c, d), (a, d, b, c))]
+    for a, b, c, d in sides:
+        yield a, b, c, d
+        yield c, d, a, b
 
 
 def _span(token: Token, reading: _Reading, coarsest: float, fine: bool) -> tuple[float, float] | None:
@@ -395,11 +475,16 @@ def _short_plus_codes(lat: Floats, lng: Floats, length: int) -> Iterator[str]:
     return (code[4:] for code in _plus_codes(lat, lng, 4 + length))
 
 
-def _quadkeys(lat: Floats, lng: Floats, length: int) -> Iterator[str]:
+def _tile_numbers(lat: Floats, lng: Floats, zoom: int) -> tuple[Any, Any]:
+    """Column and row, from the north, of the tile that each position lies in."""
     sine = np.clip(np.sin(np.radians(lat)), -0.9999, 0.9999)
-    xs = ((lng + 180) / 360 * 2.0**length).astype(np.int64).tolist()
-    ys = ((0.5 - np.log((1 + sine) / (1 - sine)) / (4 * np.pi)) * 2.0**length).astype(np.int64).tolist()
-    for x, y in zip(xs, ys):
+    found = ((lng + 180) / 360, 0.5 - np.log((1 + sine) / (1 - sine)) / (4 * np.pi))
+    column, row = (np.clip((part * 2.0**zoom).astype(np.int64), 0, 2**zoom - 1) for part in found)
+    return column, row
+
+
+def _quadkeys(lat: Floats, lng: Floats, length: int) -> Iterator[str]:
+    for x, y in zip(*(numbers.tolist() for numbers in _tile_numbers(lat, lng, length))):
         yield "".join(str((x >> i & 1) + 2 * (y >> i & 1)) for i in range(length - 1, -1, -1))
 
 
