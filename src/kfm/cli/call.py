@@ -1,6 +1,7 @@
 """Parse, call, print: what all commands share."""
 
 import argparse
+import gc
 import importlib
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from kfm.cli.commands import COMMANDS
@@ -121,11 +123,25 @@ def command(name: str, args: Sequence[str]) -> int:
         near = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"Did you mean `kfm {near[0]}`?" if near else "`kfm --help` lists the commands."
         return fail(UsageError(f"There is no command {name!r}.", expected="a kfm command", remedy=hint), "--json" in args)
-    module = importlib.import_module(f"kfm.cli.{COMMANDS[name][0]}")
+    module = _loaded(f"kfm.cli.{COMMANDS[name][0]}")
     parser = parser_of(name, module)
     parser.as_json = "--json" in args
     parsed = parser.parse_args(list(args))
     return guard(lambda: int(module.main(parsed)), parsed)
+
+
+def _loaded(name: str) -> ModuleType:
+    """A module; nothing that is loaded becomes garbage, so it is not looked through for any, now or when the process ends."""
+    if name in sys.modules:  # within a longer process: what is there now may be garbage
+        return sys.modules[name]
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(name)
+    finally:
+        gc.freeze()
+        if collecting:
+            gc.enable()
 
 
 def parser_of(name: str, module: Any) -> Parser:

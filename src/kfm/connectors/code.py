@@ -1,6 +1,5 @@
 """Which hooks connector code has, read from its text: nothing of it is run here, and nowhere else is it asked."""
 
-import difflib
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -89,6 +88,8 @@ def hook_of(module: ModuleType | None, name: str) -> Any:
 
 
 def _refuse(found: _Name, path: str, near: str | None) -> None:
+    import difflib
+
     close = near or next(iter(difflib.get_close_matches(found.name.lower(), HOOKS, 1, 0.5)), None)
     meant = f"Did you mean `{close}`? Else rename" if close else "Call it, name it as a hook, or rename"
     happened = "is no hook, and its name is close to one" if near else "is no hook, and nothing here calls it"

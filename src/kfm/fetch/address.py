@@ -5,7 +5,6 @@ import re
 import socket
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 
 from kfm.errors import Denied, UpstreamUnavailable
 from kfm.fetch.base import UpstreamRefused
@@ -58,19 +57,22 @@ def lookup(host: str) -> tuple[str, ...]:
 
 def in_time(resolve: Lookup, host: str, seconds: float) -> tuple[str, ...]:
     """What `resolve` says within `seconds`. Raises `Transient` when a resolver keeps us waiting: it has no time-out of its own."""
-    answer: Future[tuple[str, ...]] = Future()
+    answers: list[tuple[str, ...] | BaseException] = []
 
     def ask() -> None:
         try:
-            answer.set_result(resolve(host))
+            answers.append(resolve(host))
         except BaseException as error:
-            answer.set_exception(error)
+            answers.append(error)
 
-    threading.Thread(target=ask, name="resolve", daemon=True).start()
-    try:
-        return answer.result(seconds)
-    except TimeoutError as error:
-        raise Transient("the name could not be resolved in time") from error
+    asking = threading.Thread(target=ask, name="resolve", daemon=True)
+    asking.start()
+    asking.join(seconds)
+    if not answers:
+        raise Transient("the name could not be resolved in time")
+    if isinstance(answers[0], BaseException):
+        raise answers[0]
+    return answers[0]
 
 
 def refusal(address: str) -> str | None:

@@ -1,7 +1,6 @@
 """A zone on local files: unique temp, fsync, link without replace, fsync folder."""
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import hashlib
@@ -13,6 +12,7 @@ import stat
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,17 @@ CHUNK = 4 << 20
 _BATCH = 24  # from this many files on, one syncfs is cheaper than an fsync each
 
 
+@cache
+def _system_call(name: str) -> Any:
+    """A function of the C library, None where it has no such one."""
+    import ctypes  # what writes little never needs it
+
+    return getattr(ctypes.CDLL(None, use_errno=True), name, None)
+
+
 def _syncfs(folder: Path) -> bool:
     """Flush the whole file system; False where the system has no such call."""
-    call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    call = _system_call("syncfs")
     if call is None:
         return False
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -63,13 +71,13 @@ def _write_whole(fd: int, data: Any) -> None:
         view = view[os.write(fd, view) :]
 
 
-_SYNC_FILE_RANGE: Any = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux only
-
-
 def _start_writeback(fd: int, offset: int, length: int) -> None:
     """Ask the kernel to begin writing now, so that the final fsync finds little left to do."""
-    if _SYNC_FILE_RANGE is not None:
-        _SYNC_FILE_RANGE(ctypes.c_int(fd), ctypes.c_int64(offset), ctypes.c_int64(length), ctypes.c_uint(2))
+    call = _system_call("sync_file_range")  # Linux only
+    if call is not None:
+        import ctypes
+
+        call(ctypes.c_int(fd), ctypes.c_int64(offset), ctypes.c_int64(length), ctypes.c_uint(2))
 
 
 _BUFFERS = threading.local()

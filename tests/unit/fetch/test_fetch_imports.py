@@ -22,6 +22,8 @@ HEAVY = {
     "urllib.request",
     "cryptography",
     "tempfile",
+    "concurrent.futures",
+    "logging",
 }
 MODULES = [f"kfm.fetch.{module.name}" for module in pkgutil.iter_modules(kfm.fetch.__path__)]
 
