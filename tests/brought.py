@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["PACKAGES", "TOOLS", "Browser", "NotHad", "Npm", "brought", "browser", "go_tool", "machines", "npm_package"]
+__all__ = ["PACKAGES", "TOOLS", "Browser", "NotHad", "Npm", "brought", "browser", "go_tool", "machines", "npm_package", "untar"]
 
 GO = Path(__file__).parent / "go"
 TOOLS = {"opa": "github.com/open-policy-agent/opa", "conftest": "github.com/open-policy-agent/conftest"}  # versions: go/go.mod
@@ -156,12 +156,13 @@ def _fetch(package: Npm, folder: Path) -> None:
             digest = hashlib.file_digest(packed, "sha512").digest()
         if (found := f"sha512-{base64.b64encode(digest).decode()}") != package.integrity:
             raise NotHad(f"{what} is not what was pinned: {found} instead of {package.integrity}")
-        _untar(file, Path(aside))
+        untar(file, Path(aside))
         for path in (Path(aside) / "package").iterdir():
             path.rename(folder / path.name)
 
 
-def _untar(file: Path, folder: Path) -> None:
+def untar(file: Path, folder: Path) -> None:
+    """What an archive holds, and nothing beside `folder` where Python can tell."""
     with tarfile.open(file) as packed:
         packed.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # before 3.11.4 there is none
 
@@ -193,7 +194,7 @@ def _unpack(folder: Path) -> None:
         pairs = [(f"{inside}/{name}.br", f"{inside}/{name}") for name in ("chromium", "al2023.tar", "fonts.tar", "swiftshader.tar")]
         _run("chromium", ["node", "-e", INFLATE, json.dumps(pairs)], cwd=inside)
         for name in ("al2023.tar", "fonts.tar", "swiftshader.tar"):  # lib/, fonts/, and what must lie beside the program
-            _untar(inside / name, folder)
+            untar(inside / name, folder)
         (inside / "chromium").rename(folder / "chromium")
     (folder / "chromium").chmod(0o755)
     (folder / "fonts.conf").write_text(FONTS)

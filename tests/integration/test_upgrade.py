@@ -1,13 +1,12 @@
 """A workspace that an earlier kfm made (`tests/fixtures/older_workspace.sh` says how) is brought along, and nothing of it is called false."""
 
-import contextlib
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kfm.config import load_dataset
+from tests.brought import untar
 from tests.conftest import Said, caller
 
 Kfm = Callable[..., Said]
@@ -17,8 +16,7 @@ HIDDEN = b"Hidden hollow 1"  # a withheld name, of which profiles and candidates
 
 @pytest.fixture
 def older(tmp_path: Path) -> Path:
-    with contextlib.closing(tarfile.open(OLDER)) as archive:
-        archive.extractall(tmp_path / "ws", filter="data")
+    untar(OLDER, tmp_path / "ws")
     return tmp_path / "ws"
 
 
