@@ -99,7 +99,7 @@ def test_a_canary_waits_for_a_person_whatever_the_registry_says(here: Path, kfm:
     said = kfm("run", ID, "--json")
     assert (said.code, {r["partition"]: r["reason"] for r in said.json["runs"]}["a"]) == (7, "already proposed, waits for a person")
     assert kfm("resume").code in (0, 7)
-    assert kfm("promote", str(tried)).code == 3
+    assert kfm("promote", str(tried)).code == 7
     assert status(kfm)["generation"] == generation
 
 
@@ -114,7 +114,7 @@ def test_an_approval_counts_only_after_the_comparison(here: Path, kfm: Kfm, trie
     with open_world(open_workspace(here)) as world:
         assert count(world, row) == (0, 1)  # it was given before there was anything to look at
     said = kfm("promote", str(tried), "--json")
-    assert (said.code, "approval.void" in [r["code"] for r in said.json["reasons"]]) == (3, True)
+    assert (said.code, "approval.void" in [r["code"] for r in said.json["reasons"]]) == (7, True)
     assert kfm("approve", str(tried), "--key", "R. Stone", "--json").json["approvals"] == 1
     assert kfm("promote", str(tried), "--json").json["state"] == "COMMITTED"
 
@@ -144,7 +144,7 @@ def test_a_comparison_that_was_edited_voids_what_was_approved(here: Path, kfm: K
     path.chmod(0o644)
     path.write_text(path.read_text().replace('"changed": 2', '"changed": 0'))
     said = kfm("promote", str(tried), "--json")
-    assert (said.code, said.json["state"]) == (3, "PROPOSED")
+    assert (said.code, said.json["state"]) == (7, "PROPOSED")
 
 
 def test_a_proposal_that_denies_being_a_canary_is_not_promoted(here: Path, kfm: Kfm, tried: int) -> None:

@@ -101,7 +101,7 @@ def test_an_acceptance_of_other_bytes_does_not_count(stand: Stand) -> None:
     fourth = waits(stand, "feed")
     (folder / fourth["run_id"] / "acceptances").mkdir()
     (folder / fourth["run_id"] / "acceptances" / "planted.json").write_bytes(kept)
-    assert stand("promote", str(fourth["proposal"])).code == 3
+    assert stand("promote", str(fourth["proposal"])).code == 7
     assert stand("status", "feed", "--json").json["datasets"][0]["generation"] == 2
 
 

@@ -256,7 +256,7 @@ def test_only_people_other_than_the_builder_may_approve(kfm: Kfm, ws: Path) -> N
     builder = next((ws / "keys").glob("*.key"))
     said = kfm("approve", str(number), "--key", str(builder))
     assert said.code == 3 and "may not approve" in said.err
-    assert kfm("promote", str(number)).code == 3 and official(ws) == {}
+    assert kfm("promote", str(number)).code == 7 and official(ws) == {}
 
 
 def test_an_approval_by_a_key_that_is_revoked_does_not_count(kfm: Kfm, ws: Path, steward: str) -> None:
@@ -264,7 +264,7 @@ def test_an_approval_by_a_key_that_is_revoked_does_not_count(kfm: Kfm, ws: Path,
     assert kfm("approve", str(number), "--key", steward).code == 0
     assert kfm("keys", "revoke", steward, "--reason", "lost").code == 0
     said = kfm("promote", str(number), "--json")
-    assert said.code == 3 and "approval.void" in [r["code"] for r in said.json["reasons"]] and official(ws) == {}
+    assert said.code == 7 and "approval.void" in [r["code"] for r in said.json["reasons"]] and official(ws) == {}
     assert kfm("approve", str(number), "--key", steward).code == 3
 
 
@@ -272,7 +272,7 @@ def test_one_person_counts_once(kfm: Kfm, ws: Path, steward: str) -> None:
     number = proposed(kfm, ws, approvals=2)
     assert kfm("approve", str(number), "--key", steward).code == 0
     assert kfm("approve", str(number), "--key", steward).code == 3
-    assert kfm("promote", str(number)).code == 3
+    assert kfm("promote", str(number)).code == 7
     assert kfm("keys", "new", "--name", "M. Reyes", "--role", "approver").code == 0
     assert kfm("approve", str(number), "--key", "M. Reyes").code == 0
     assert kfm("promote", str(number)).code == 0
@@ -288,11 +288,11 @@ def test_an_approval_is_good_for_one_candidate_only(kfm: Kfm, ws: Path, sample: 
     (second,) = [p["proposal"] for p in kfm("review", "--json").json["proposals"]]
     said = kfm("promote", QUAKES, "--json")
     (other,) = [r for r in said.json["reasons"] if r["code"] == "approval.other"]
-    assert said.code == 3 and "changed" in other["message"] and f"proposal/{first}" in other["remedy"]
+    assert said.code == 7 and "changed" in other["message"] and f"proposal/{first}" in other["remedy"]
     new = next(p for p in old.parent.iterdir() if p != old)
     shutil.copytree(old / "approvals", new / "approvals")
     said = kfm("promote", str(second), "--json")
-    assert said.code == 3 and "approval.void" in [r["code"] for r in said.json["reasons"]]
+    assert said.code == 7 and "approval.void" in [r["code"] for r in said.json["reasons"]]
     assert official(ws) == {}
 
 
@@ -324,7 +324,7 @@ def test_a_changed_policy_voids_an_approval(kfm: Kfm, ws: Path, steward: str) ->
         file.write("\n# another word\n")
     said = kfm("promote", str(number), "--json")
     (void,) = [r for r in said.json["reasons"] if r["code"] == "approval.void"]
-    assert said.code == 3 and "policy_digest" in void["message"] and official(ws) == {}
+    assert said.code == 7 and "policy_digest" in void["message"] and official(ws) == {}
 
 
 def test_a_root_that_ran_out_denies_promotion_and_keeps_history_readable(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:

@@ -1,6 +1,6 @@
 """Make an approved proposal official: it is judged again on the policy and labels of now, then its generation is appended.
 
-Without enough valid approvals it is denied (exit 3), and what differs from what people approved is shown.
+Without enough valid approvals it waits on (exit 7), and what differs from what people approved is shown; denied it is exit 3.
 """
 
 import time
@@ -21,6 +21,8 @@ from kfm.workspace import open_workspace
 from kfm.world import World
 
 __all__ = ["configure", "main"]
+
+WAITS = 7  # for a person
 
 
 def configure(parser: Parser) -> None:
@@ -44,7 +46,9 @@ def main(args: Any) -> int:
             outcome = msgspec.structs.replace(outcome, reasons=(*outcome.reasons, *_changed(world, row)))
         if outcome.state == "COMMITTED":
             offer(args, world, row.dataset_id)
-    if outcome.state != "COMMITTED" and outcome.exit_code not in (Fenced.exit_code, IntegrityError.exit_code):
+    refused = any(reason["code"] == "approval.rejected" for reason in outcome.reasons)
+    waits = outcome.state == "PROPOSED" and outcome.exit_code == WAITS and not refused
+    if outcome.state != "COMMITTED" and not waits and outcome.exit_code not in (Fenced.exit_code, IntegrityError.exit_code):
         outcome = msgspec.structs.replace(outcome, exit_code=Denied.exit_code)  # whatever it is now, it is not official
     if args.json:
         emit(msgspec.to_builtins(outcome))
