@@ -150,6 +150,14 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
     for outbox in world.store.read(lambda tx: tx.outbox.waiting()):
         if outbox.dataset_id == dataset_id and outbox.generation <= head.generation:
             found.add("outbox.waiting", f"generation {outbox.generation}", "its release was not announced", "Run `kfm doctor --fix`.", fix)
+    for told in world.store.read(lambda tx: tx.outbox.delivered(dataset_id)):
+        path = f"releases/{dataset_id}/{told.generation:08}.json"
+        if not world.root.exists(path):
+            if fix:
+                world.store.transaction(lambda tx: tx.outbox.mark(told.run_id, told.generation, "waiting"))  # the tick announces it again
+            found.add(
+                "release.missing", path, f"generation {told.generation} was announced, and it is gone", "Run `kfm doctor --fix`.", fix
+            )
     if fix:
         tick(world, dataset_id)
         pack_noops(world, dataset_id)
@@ -157,7 +165,7 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
             render_raw(world.data, dataset_id, world.publisher.update_metadata)
     bytes_ = Verified()
     verify_dataset(world, dataset_id, bytes_)
-    said = {row["where"] for row in found.rows if row["code"].startswith("erasure.")}
+    said = {row["where"] for row in found.rows if row["code"].startswith(("erasure.", "release.", "projection."))}
     for problem in (p for p in bytes_.problems if p["where"] not in said):
         code, remedy = "bytes.damaged", "Restore the file from a backup, or run the dataset again with --force."
         if problem["where"].startswith("keys/data/"):

@@ -37,6 +37,7 @@ def verify_named(world: World, dataset_id: str, found: "Verified") -> None:
             found.wrong(path, "it is signed, and yet not the generation that was appended: it was written again")
     _catalog(world, dataset_id, rows, found)
     _releases(world, dataset_id, rows, found)
+    _shown(world, dataset_id, rows, found)
     packs = load_packs(world.data, dataset_id)
     try:
         runs: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 1_000_000))
@@ -159,6 +160,41 @@ def _releases(world: World, dataset_id: str, rows: Sequence[Generation], found: 
             found.wrong(path, "it announces other files than its generation made official")
     for path in sorted(announced):
         found.wrong(path, "no generation made anything official that it could announce")
+
+
+def _shown(world: World, dataset_id: str, rows: Sequence[Generation], found: "Verified") -> None:
+    """What was shown of a generation is there, and nothing else is. A release is announced last: with it, all the rest was shown."""
+    announced = {(o.run_id, o.generation) for o in world.store.read(lambda tx: tx.outbox.delivered(dataset_id))}
+    told = [r for r in rows if (r.run_id, r.generation) in announced]
+    again = "it is missing; `kfm doctor --fix` makes it again"
+    if told and not world.data.exists(dcat_path(dataset_id)):
+        found.wrong(dcat_path(dataset_id), f"generation {told[-1].generation} was shown, and {again}", 3)
+    for row in told:
+        path = f"releases/{dataset_id}/{row.generation:08}.json"
+        if not world.root.exists(path):
+            found.wrong(path, f"generation {row.generation} was announced, and {again}", 3)
+        for name, shown in (("prov.json", prov_path), ("approvals.json", approvals_path)):
+            path, source = shown(dataset_id, row.run_id), proposal_path(dataset_id, row.run_id, name)
+            if not world.data.exists(path) and _can_show(world, source):  # without a source it is said with the receipt that names it
+                found.wrong(path, f"generation {row.generation} was shown, and {again}", 3)
+    known = {shown(dataset_id, r.run_id) for r in rows if r.run_id for shown in (prov_path, approvals_path)}
+    known |= {prov_path(dataset_id, f"withdrawal_{r.generation}") for r in rows if r.kind == "withdraw"}
+    for path in (p for top in ("prov", "approvals") for p in world.data.names(f"catalog/{top}/{dataset_id}")):
+        if path not in known:
+            found.wrong(path, "no generation names it")
+    shown_to = projected_generation(world.data, dataset_id) or 0
+    for row in (r for r in rows if r.kind == "withdraw" and r.version_id is not None and r.generation <= shown_to):
+        path, source = prov_path(dataset_id, f"withdrawal_{row.generation}"), f"work/{dataset_id}/derived/{row.version_id}.json"
+        if not world.data.exists(path) and _can_show(world, source):
+            found.wrong(path, f"generation {row.generation} was shown, and {again}", 3)
+
+
+def _can_show(world: World, source: str) -> bool:
+    """Whether what a tick would show lies there and can be read; one that is sealed, and its key is gone, is not shown."""
+    try:
+        return bool(world.data.exists(world.lies(source)) and world.kept(source))
+    except KfmError:
+        return False
 
 
 def _receipt(world: World, run_id: str) -> dict[str, Any] | None:

@@ -131,6 +131,11 @@ def stale_records(world: World, head: Generation) -> list[str]:
         for name, path in (("prov.json", prov_path), ("approvals.json", approvals_path))
         if g.kind == "promote" and world.data.exists(world.lies(f"work/{head.dataset_id}/proposals/{g.run_id}/{name}"))
     ]
+    runs += [
+        prov_path(head.dataset_id, f"withdrawal_{g.generation}")
+        for g in made
+        if g.kind == "withdraw" and world.data.exists(world.lies(f"work/{head.dataset_id}/derived/{g.version_id}.json"))
+    ]
     return found + [p for p in runs if not world.data.exists(p)]
 
 

@@ -117,7 +117,9 @@ def test_prose_that_changed_since_the_last_run_is_no_damage(kfm: Kfm, ws: Path) 
     assert kfm("verify").code == 0
     assert kfm("run", QUAKES).code == 0 and kfm("verify").code == 0
     (ws / "data" / "catalog" / "dcat" / f"{QUAKES}.json").unlink()
-    assert kfm("verify").code == 0 and kfm("doctor", "--fix").code == 0, "the next tick makes it"
+    assert kfm("verify").code == 3 and kfm("doctor", "--fix").code == 0 == kfm("verify").code, (
+        "it was shown, and the next tick makes it again"
+    )
     assert kfm("verify").code == 0
 
 
@@ -128,3 +130,23 @@ def test_a_receipt_is_found_also_when_midnight_came_before_it_was_written(tmp_pa
         for name in (other, run_id):
             zone.create(receipt_path(name, day), b"{}")
         assert find_receipt(zone, run_id) == receipt_path(run_id, day)
+
+
+def test_a_file_that_was_shown_or_announced_is_missed_when_it_is_gone_and_made_again(kfm: Kfm, ws: Path) -> None:
+    assert kfm("run", QUAKES).code == 0 and kfm("verify").code == 0
+    shown = [
+        p for top in ("data/catalog/dcat", f"data/catalog/prov/{QUAKES}", f"data/catalog/approvals/{QUAKES}") for p in (ws / top).iterdir()
+    ]
+    shown = sorted([*shown, ws / "releases" / QUAKES / "00000001.json"])
+    assert len(shown) == 4
+    for path in shown:
+        path.unlink()
+    extra = ws / f"data/catalog/prov/{QUAKES}/run_invented.json"
+    extra.write_text("{}")
+    told = kfm("verify", "--json")
+    names = [p.relative_to(ws).as_posix().removeprefix("data/") for p in [*shown, extra]]
+    assert told.code == 6 and sorted(p["where"] for p in told.json["problems"]) == sorted(names)
+    extra.unlink()
+    assert kfm("verify").code == 3, "what is missing is not damage"
+    kfm("doctor", "--fix")
+    assert kfm("verify").code == 0 and all(path.is_file() for path in shown)

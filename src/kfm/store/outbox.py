@@ -15,5 +15,8 @@ class OutboxView(View):
     def waiting(self) -> list[OutboxRow]:
         return [OutboxRow(**dict(r)) for r in self._all("outbox_waiting")]
 
+    def delivered(self, dataset_id: str) -> list[OutboxRow]:
+        return [OutboxRow(**dict(r)) for r in self._all("outbox_delivered", dataset_id=dataset_id)]
+
     def mark(self, run_id: str, generation: int, state: str) -> None:
         self._do("outbox_mark", run_id=run_id, generation=generation, state=state)

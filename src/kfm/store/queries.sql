@@ -77,6 +77,8 @@ insert into outbox (run_id, dataset_id, generation, payload, state) values (:run
 on conflict (run_id, generation) do nothing
 -- name: outbox_waiting
 select * from outbox where state = 'waiting' order by dataset_id, generation
+-- name: outbox_delivered
+select * from outbox where dataset_id = :dataset_id and state = 'delivered' order by generation
 -- name: outbox_mark
 update outbox set state = :state where run_id = :run_id and generation = :generation
 -- name: generation_forget
