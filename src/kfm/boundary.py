@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from kfm.agreed import not_agreed
 from kfm.catalog.base import dcat_path
 from kfm.channel import version_kept_out, withdrawn_by
 from kfm.errors import Denied, IntegrityError, KfmError, UsageError
@@ -78,6 +79,7 @@ class Asked:
     zone: Zone
     paths: Sequence[str]  # below the zone
     withdrawn: bool
+    not_agreed: str | None = None  # why nobody may count on people having agreed to it
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,12 @@ def decide(world: World, asked: Asked, reader: Reader = NOBODY) -> Allowed | Ref
     # What was public before releases said what they show stays readable; nothing new is made under such a release.
     passed = ("registry.retired", "labels.show", "labels.look")
     no = [r for gate in (registered, labels, licence) for r in gate(evidence).reasons if r.code not in passed]
+    if asked.not_agreed is not None:
+        no.append(
+            reason(
+                "approvals.missing", f"Nobody can show that it was agreed to: {asked.not_agreed}.", "`kfm verify` lists what is missing."
+            )
+        )
     if no:
         return Refused(reasons=tuple(no))
     if world.policy is None or not asked.paths:
@@ -209,7 +217,7 @@ def _asked(world: World, ref: Ref, zone: Zone, paths: Sequence[str]) -> Asked:
     except (FileNotFoundError, KeyError, TypeError, AttributeError) as error:
         raise _damaged("version.json", f"{ref.dataset_id}@{ref.generation}", "the facts of the version") from error
     gone = withdrawn(rows[-1], meant) is not None or (version_kept_out(rows[-1], ref.version_id) or ("",))[0] == "suppressed"
-    return Asked(ref.dataset_id, ref.version_id, candidate, zone, paths, gone)
+    return Asked(ref.dataset_id, ref.version_id, candidate, zone, paths, gone, not_agreed(world, rows, ref.generation))
 
 
 def _of_proposal(world: World, text: str, reader: Reader) -> Opened:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kfm.agreed import not_agreed
 from kfm.channel import last_act
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
 from kfm.model.window import seconds
@@ -62,6 +63,9 @@ def shown(world: World, head: Generation, fresh: bool = True) -> Shown:
     act: Generation = world.store.read(lambda tx: last_act(tx, head))
     if act.version_id is None and act.kind == "withdraw":
         return Shown("withdrawn", f"withdrawn by generation {act.generation}", f"kfm explain {dataset_id}", last)
+    why = not_agreed(world, world.store.read(lambda tx: tx.index.generations(dataset_id)), head.generation)
+    if why is not None:
+        return Shown("denied", f"what is official was not agreed to: {why}", f"kfm gates {dataset_id}", last)
     if _working(world, dataset_id):
         return Shown("running", row=last)
     if entry is not None and entry.retired is not None:

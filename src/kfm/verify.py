@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from kfm.acts import erasing
+from kfm.agreed import on_record
 from kfm.approvals import check_recorded, unapproved, unrecorded
 from kfm.attest import check_attestation
 from kfm.channel import order_problem
@@ -25,7 +26,7 @@ from kfm.records import read_facts
 from kfm.release import suppress_rules
 from kfm.removed import removed_versions
 from kfm.roots import root_problem
-from kfm.trust import named_signers, out_of_step
+from kfm.trust import out_of_step
 from kfm.verified import Verified, note_unapproved, note_unrecorded, verify_folder
 from kfm.wal import check_chain
 from kfm.world import World
@@ -144,15 +145,9 @@ def _verify_approvals(world: World, dataset_id: str, chain: dict[int, Generation
         path = approvals_path(dataset_id, chain[number].run_id) if chain[number].run_id else world.channel(dataset_id).path(number)
         found.wrong(path, f"generation {number}: {what}", code)
 
-    def builders(number: int, version_id: str | None) -> frozenset[str]:
-        signed = [world.channel(dataset_id).path(number), f"processed/{dataset_id}/{version_id}/{ATTESTATION}"]
-        return frozenset[str]().union(*(_signers(world.data.read(p)) for p in signed if world.data.exists(p)))
-
-    places = {n: approvals_path(dataset_id, g.run_id) for n, g in promoted.items()}
-    places |= {n: _awaited(dataset_id, promoted[n].run_id, "approvals.json") for n, p in places.items() if not world.data.exists(p)}
-    records = {n: world.data.read(p) for n, p in places.items() if world.data.exists(p)}
+    records, builders = on_record(world, dataset_id, promoted)
     note_unrecorded(found, dataset_id, unrecorded(chain, dataset_id, trust, wrong))
-    check_recorded(chain, records, {n: builders(n, g.version_id) for n, g in promoted.items()}, trust, wrong)
+    check_recorded(chain, records, builders, trust, wrong)
     _verify_left(world.data, dataset_id, chain, unapproved(chain, records), found)
 
 
@@ -180,18 +175,6 @@ def _tables(zone: Zone, dataset_id: str, version_id: str | None) -> dict[str, st
         return {p: d for p, d in parse_checksums(zone.read(listing)).items() if not is_record(p)} if zone.exists(listing) else None
     except (UnicodeDecodeError, ValueError):
         return None
-
-
-def _awaited(dataset_id: str, run_id: str, name: str) -> str:
-    """Where a file lies right after ★, until the next tick shows it in the catalog."""
-    return f"work/{dataset_id}/proposals/{run_id}/{name}"
-
-
-def _signers(raw: bytes) -> frozenset[str]:
-    try:
-        return named_signers(raw)
-    except KfmError:
-        return frozenset()  # damage is said elsewhere
 
 
 def _verify_receipt(

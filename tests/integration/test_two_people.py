@@ -34,7 +34,7 @@ def problems(ws: Path) -> list[str]:
 def test_who_publishes_without_the_approvals_that_are_asked_for_is_found_out(kfm: Kfm, ws: Path, tmp_path: Path) -> None:
     ask_for(ws, 1)
     number = str(kfm("run", QUAKES, "--json").json["runs"][0]["proposal"])
-    assert kfm("promote", number).code != 0
+    assert kfm("promote", number).code == 7, "it waits for a person"
     with pytest.MonkeyPatch.context() as operator:  # takes the count out of the program
         operator.setattr("kfm.proposal.weigh", lambda *args, **more: (1, 1))
         operator.setattr("kfm.proposal.missing", lambda *args: [])
@@ -42,7 +42,13 @@ def test_who_publishes_without_the_approvals_that_are_asked_for_is_found_out(kfm
     for command in ("verify", "gates"):
         said = kfm(command, *(() if command == "verify" else (QUAKES,)))
         assert said.code == 3 and "1 approval needed, 0 valid" in said.out, command
-    assert kfm("done", QUAKES).code != 0 and kfm("doctor").code != 0 and kfm("bundle", QUAKES, "-o", str(tmp_path / "a")).code == 6
+    said = kfm("get", QUAKES, "-o", str(tmp_path / "got"))
+    assert said.code == 3 and "1 approval needed, 0 valid" in " ".join(said.err.split()) and not (tmp_path / "got").exists()
+    told = kfm("status", QUAKES, "--json").json["datasets"][0]
+    assert told["state"] == "denied" and "1 approval needed, 0 valid" in told["reason"]
+    for way in (("cite", QUAKES), ("diff", QUAKES, QUAKES)):
+        assert kfm(*way).code == 3, way
+    assert kfm("done", QUAKES).code != 0 and kfm("doctor").code != 0 and kfm("bundle", QUAKES, "-o", str(tmp_path / "a")).code == 3
     assert problems(ws) == ["approvals/00000001.json: 1 approval needed, 0 valid"]
 
 
@@ -72,7 +78,7 @@ def test_approvals_are_evidence_and_a_looser_entry_needs_those_of_the_stricter_o
     waiting = run()
     assert "asks for 1 approval" in waiting.json["runs"][0]["reason"]
     number = str(waiting.json["runs"][0]["proposal"])
-    assert kfm("run", QUAKES, "--accept-change", "--reason", "fine").code == 7 and kfm("promote", number).code == 3
+    assert kfm("run", QUAKES, "--accept-change", "--reason", "fine").code == 7 == kfm("promote", number).code
     with pytest.MonkeyPatch.context() as operator:
         operator.setattr("kfm.proposal.terms_before", lambda *args: ())
         operator.setattr("kfm.assemble.terms_before", lambda *args: ())
