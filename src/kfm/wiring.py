@@ -185,7 +185,7 @@ class _Steps:
 
     def _seconds(self, job: TransformJob) -> float:
         entry = self._workspace.readable(job.dataset_id)
-        return float((entry.source if entry is not None else Source()).step_limit)
+        return float((entry.source if entry is not None else Source()).step_limit) * max(len(job.steps), 1)  # each has its own time
 
     def _family(self, dataset_id: str) -> list[DatasetEntry]:
         try:
