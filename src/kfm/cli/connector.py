@@ -287,7 +287,9 @@ class _Table:
         self.types, self._nulls = ({h: g[i] for h, g in guessed.items()} for i in (0, 1))
         different = len(set(map(tuple, ([c.strip() for c in row] for row in rows))))  # a row that stands twice is one record
         self.key = args.key or self._key(different)
-        self.types |= {h: "string" for h, name in self.names.items() if name in self.key}  # as a run takes them
+        # numbers as a run takes them; days and times are cut by window, which text cannot be
+        plain = {h: "string" for h, name in self.names.items() if name in self.key and self.types[h] not in ("date", "timestamp")}
+        self.types |= plain
 
     def _type(self, header: str, args: Any) -> tuple[Any, Any]:
         """The type of a column, as a run that is told none infers it, and the texts in it that mean "no value"."""
