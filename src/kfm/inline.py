@@ -154,6 +154,8 @@ def stop_run(world: World, target: Target, until: frozenset[str], *, wait_s: flo
 
     Nothing is promoted on the way, not even what an interrupted run has left half promoted.
     """
+    if replay is None:
+        check_kept(target.entry)
     _check_room(world)
     world.store.read(lambda tx: check_switch(tx, target.dataset_id, JOB_TYPE))
     job = world.store.read(lambda tx: tx.jobs.get(target.dataset_id, target.partition, target.win))

@@ -280,6 +280,12 @@ def test_a_stage_that_is_done_keeps_its_receipt(here: Path, stage: Runner) -> No
     assert tree(here / "data" / "work" / ID / "runs" / "once") == before
 
 
+def test_a_stage_of_a_retired_dataset_asks_nobody(here: Path, stage: Runner) -> None:
+    change_entry(here, ID, {"retired": "replaced"})
+    said = stage("ingest", "--run_id", "late")
+    assert said.code == 2 and f"{ID} is retired: replaced" in said.err and not (here / "data" / "raw").exists()
+
+
 def test_a_promotion_that_waited_gets_its_receipt_when_it_is_done(here: Path, stage: Runner) -> None:
     change_entry(here, ID, {"approvals": 1})
     stage("ingest", "--run_id", "waits")

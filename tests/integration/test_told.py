@@ -294,6 +294,20 @@ def test_going_back_to_what_is_official_says_that_it_is(kfm: Kfm, sample: Sample
     assert "no version of" in kfm("rollback", QUAKES, "--to", f"{GAUGES}@1", "--reason", "try").err
 
 
+def test_a_receipt_leads_back_to_the_version_it_names(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
+    assert ran(kfm) == "COMMITTED"
+    first, (receipt,) = state(kfm)["version_id"], list((ws / "receipts").rglob("*.json"))
+    sample.control(QUAKES, revision=1)
+    assert ran(kfm) == "COMMITTED" and state(kfm)["version_id"] != first
+    assert kfm("rollback", GAUGES, "--receipt", str(receipt), "--reason", "try").code == 2
+    assert kfm("rollback", "--receipt", str(receipt), "--to", first, "--reason", "try").code == 2
+    (ws / "other.json").write_text("{}")
+    assert "is no receipt" in kfm("rollback", "--receipt", str(ws / "other.json"), "--reason", "try").err
+    assert kfm("rollback", "--reason", "try").code == 2 and kfm("rollback", "--receipt", "gone.json", "--reason", "try").code == 2
+    said = kfm("rollback", "--receipt", str(receipt), "--reason", "it was right", "--json")
+    assert (said.code, said.json["version_id"], state(kfm)["version_id"]) == (0, first, first)
+
+
 def test_an_act_of_a_person_is_explained_and_not_the_last_run(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:
     assert ran(kfm) == "COMMITTED"
     sample.control(QUAKES, revision=1)

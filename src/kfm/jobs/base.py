@@ -1,6 +1,7 @@
 """What a job is: a registered type with typed parameters, worked once per call, told in a receipt that is written once."""
 
 import importlib
+import re
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from kfm.world import Target, World
 __all__ = ["JOB_MODULES", "JobContext", "JobResult", "JobType", "NoParameters", "catalog_table", "job_type", "readable", "work"]
 
 _MOST = 8000  # characters of an error
+_CODE = re.compile(r'(?<=File ")/[^"]*?([^"/]+/[^"/]+)(?=")')
+_PATH = re.compile(r"(?<![\w:/.])/(?:[^\s\"'/:]+/)+([^\s\"'/:]+)")  # a URL has a word or a colon before every slash
 _WANTED = ("name", "purpose", "triggers", "inputs", "outputs", "idempotency", "rules", "zone_in", "zone_out")
 
 
@@ -160,11 +163,16 @@ def _failed(error: KfmError) -> JobResult:
     denied = isinstance(error, Denied)
     decisions = (PolicyDecision(decision="deny", gate="policy", reason=error.happened),) if denied else ()
     cause = error.__cause__ if error.__cause__ is not None else error
-    stack = masked("".join(traceback.format_exception(cause)))[-_MOST:]
+    stack = masked(_placeless("".join(traceback.format_exception(cause))))[-_MOST:]
     return JobResult(
         status="failed", reason=_plain(error.happened), error=_plain(str(error)), stack=_plain(stack), decisions=decisions, exit_code=error.exit_code,
         retry=not denied, until_ms=int(getattr(error, "until", 0) * 1000),
     )  # fmt: skip
+
+
+def _placeless(stack: str) -> str:
+    """A stack without the folders of this machine: of code its file and the folder it is in, of other paths the name."""
+    return _PATH.sub(r"\1", _CODE.sub(r"\1", stack))
 
 
 def _plain(text: str) -> str:
