@@ -151,14 +151,15 @@ SPELT: dict[str, Any] = {
     "tile, from the south": "14/3720/10093",
     "tile by name": "z=12&x=930&y=1572",
     "quadkey, coarse": "0231103002",
-    "box": "-98.26,38.50,-98.24,38.52",
-    "box, south first": "38.50,-98.26,38.52,-98.24",
-    "envelope": "ENVELOPE(-98.26, -98.24, 38.52, 38.50)",
-    "box in three dimensions": "BOX3D(-98.26 38.50 0, -98.24 38.52 0)",
-    "WKT of a box": "POLYGON ((-98.26 38.50, -98.24 38.50, -98.24 38.52, -98.26 38.52, -98.26 38.50))",
-    "GeoJSON of a box": '{"type": "Polygon", "coordinates": [[[-98.26, 38.5], [-98.24, 38.5], [-98.24, 38.52], [-98.26, 38.52], [-98.26, 38.5]]]}',
-    "box, DMS": "38\u00b030'10\"N 98\u00b015'30\"W 38\u00b031'20\"N 98\u00b014'20\"W",
-    "box by name": '{"west": -98.26, "south": 38.5, "east": -98.24, "north": 38.52}',
+    "box": "-98.2831,38.4812,-98.2203,38.5441",
+    "box, south first": "38.4812,-98.2831,38.5441,-98.2203",
+    "envelope": "ENVELOPE(-98.2831, -98.2203, 38.5441, 38.4812)",
+    "box in three dimensions": "BOX3D(-98.2831 38.4812 0, -98.2203 38.5441 0)",
+    "WKT of a box": "POLYGON ((-98.2831 38.4812, -98.2203 38.4812, -98.2203 38.5441, -98.2831 38.5441, -98.2831 38.4812))",
+    "GeoJSON of a box": json.dumps(shapely.geometry.mapping(shapely.box(-98.2831, 38.4812, -98.2203, 38.5441))),
+    "box, DMS": "38\u00b029'10\"N 98\u00b017'30\"W 38\u00b033'20\"N 98\u00b012'20\"W",
+    "box by name": '{"west": -98.2831, "south": 38.4812, "east": -98.2203, "north": 38.5441}',
+    "box in micro-degrees": "-98283112 38481234 -98220345 38544156",
     "other digits": "\uff13\uff18.\uff15\uff11\uff12\uff16\uff17\uff11 \uff19\uff18.\uff12\uff15\uff11\uff19\uff13\uff14",
 }
 
@@ -208,7 +209,7 @@ def test_a_tile_or_a_box_is_found_across_the_columns_of_a_row(tmp_path: Path) ->
     records = {"lat": [LAT, 37.4], "lon": [LNG, -95.1]}
     tile = {"zoom": [12, 3], "hint": [1, 2], "x": [930, 5], "y": [1572, 6]}
     box = {"west": [-98.40, 1.0], "south": [38.41, 1.0], "east": [-98.20, 1.0], "north": [38.60, 1.0]}
-    unnamed = {"a": [38.50, 1.0], "b": [38.52, 1.0], "c": [98.24, 1.0], "d": [98.26, 1.0]}
+    unnamed = {"a": [38.4812, 1.0], "b": [38.5441, 1.0], "c": [98.2203, 1.0], "d": [98.2831, 1.0]}
     for shown in (tile, {n: list(map(str, v)) for n, v in tile.items()}, box, unnamed):
         found = searched(tmp_path, target_of(), table_of(tmp_path, "public", **shown), **records)
         assert {f["column"] for f in found if f["what"] == "places"} == {*shown} - {"hint"}, shown
