@@ -17,7 +17,21 @@ from kfm.store.base import Tx
 from kfm.world import World
 from kfm.zones.base import Zone
 
-__all__ = ["Act", "after", "check_erased", "drop", "erasing", "intend", "meant", "owed", "pinned", "planned_sources", "settle"]
+__all__ = [
+    "Act",
+    "after",
+    "check_erased",
+    "drop",
+    "erasing",
+    "intend",
+    "meant",
+    "owed",
+    "pinned",
+    "planned_sources",
+    "set_aside",
+    "settle",
+    "torn",
+]
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,11 +91,35 @@ def drop(world: World, act: Act) -> None:
 
 
 def meant(zone: Zone, dataset_id: str) -> list[Act]:
-    """Every act that was intended and is not over."""
-    found = []
+    """Every act that was intended and is not over. One that cannot be read keeps no other from being finished: see `torn`."""
+    return [act for act in _read(zone, dataset_id).values() if act is not None]
+
+
+def _read(zone: Zone, dataset_id: str) -> dict[str, Act | None]:
+    """path -> the act; None: it is damaged."""
+    found: dict[str, Act | None] = {}
     for path in zone.names(_folder(dataset_id)):
         with suppress(FileNotFoundError):  # over, by now
-            found.append(msgspec.json.decode(zone.read(path), type=Act))
+            raw = zone.read(path)
+            try:
+                found[path] = msgspec.json.decode(raw, type=Act)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                found[path] = None
+    return found
+
+
+def torn(zone: Zone, dataset_id: str) -> list[str]:
+    """Acts that cannot be read."""
+    return [path for path, act in _read(zone, dataset_id).items() if act is None]
+
+
+def set_aside(world: World, dataset_id: str) -> list[str]:
+    """Move acts that cannot be read to ledger/quarantine; which they were. An erasure among them is told by the channel."""
+    found = torn(world.data, dataset_id)
+    for path in found:
+        raw = world.data.read(path)
+        world.root.create(f"ledger/quarantine/act-{dataset_id}-{ids.digest(raw)[7:23]}-{path.rpartition('/')[2]}", raw)
+        world.data.remove(path)
     return found
 
 

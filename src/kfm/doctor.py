@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.acts import owed
+from kfm.acts import owed, set_aside, torn
 from kfm.clock import rfc3339
 from kfm.erase import destroy_left, left_behind, left_in_inbox
 from kfm.errors import Fenced, IntegrityError, KfmError
@@ -47,7 +47,12 @@ def examine(world: World, dataset_ids: Sequence[str], *, fix: bool) -> list[dict
         return found.rows
     _ledger(world, found, fix)
     for dataset_id in dataset_ids:
-        _dataset(world, dataset_id, found, fix)
+        for path in set_aside(world, dataset_id) if fix else torn(world.data, dataset_id):
+            found.add("act.damaged", path, "what a person was about to do cannot be read", "Run `kfm resume` or `kfm doctor --fix`.", fix)
+        try:
+            _dataset(world, dataset_id, found, fix)
+        except IntegrityError as error:  # the others are looked at all the same
+            found.add("channel.damaged", dataset_id, error.happened, error.remedy)
     _leftovers(world, found, fix)
     _disk(world, found)
     return found.rows

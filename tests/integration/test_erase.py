@@ -186,8 +186,16 @@ def test_a_damaged_channel_keeps_no_other_dataset_from_being_finished(kfm: Kfm, 
         for name in ("a_damaged", QUAKES):
             act = Act(at="2001-02-03T04:05:06Z", predicate=replace(made, dataset_id=name, root=None))
             world.data.create(act.path, pretty(act))
+        world.data.create(f"work/{QUAKES}/acts/00000009-torn.json", b'{"at": "20')
+        world.data.create("work/b_torn/acts/00000001-torn.json", b"")
+    assert [f["code"] for f in kfm("doctor", "--json").json["findings"] if f["where"].endswith("-torn.json")] == ["act.damaged"] * 2
     said = kfm("resume", "--json")
     assert said.code == 6 and "a_damaged" in said.err and [act["dataset_id"] for act in said.json["acts"]] == [QUAKES]
+    assert (
+        said.err.count("-torn.json is damaged and was set aside") == 2
+        and len(list((two / "ledger/quarantine").glob("act-*-torn.json"))) == 2
+    )
+    assert "-torn.json" not in kfm("doctor").out + kfm("resume").err
 
 
 def test_what_was_made_after_an_erasure_stays_also_when_a_copy_lost_all_times(two: Path) -> None:

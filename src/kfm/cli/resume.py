@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from kfm.acts import settle
+from kfm.acts import set_aside, settle
 from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, offer
 from kfm.cli.run import tell
 from kfm.cli.terminal import progress, say, sign
 from kfm.cli.wal import find_run
-from kfm.erase import finish_erasure
+from kfm.erase import finish_erasure, plan_again
 from kfm.errors import KfmError
 from kfm.inline import resume_run
 from kfm.model.ledger import LedgerRow
@@ -57,6 +57,9 @@ def _acts(world: World, names: list[str], wait: float) -> tuple[list[dict[str, s
     done, code = [], 0
     for name in names:
         try:
+            for path in set_aside(world, name):
+                say(f"{name}: {path} is damaged and was set aside in ledger/quarantine; what the channel shows is finished all the same.")
+                plan_again(world, name)
             count = finish_erasure(world, name, wait)
             done += [] if count is None else [{"dataset_id": name, "done": f"erasure finished, {count} files destroyed"}]
             done += [{"dataset_id": name, "done": f"{told} finished"} for told in settle(world, name)]
