@@ -27,7 +27,8 @@ from kfm.proofs import missing_proofs
 from kfm.raw import parse_checksums
 from kfm.receipts import find_receipt
 from kfm.trust import Head, Trust, led_to, load_root, named_signers, out_of_step
-from kfm.verified import Verified, note_unapproved, note_unrecorded
+from kfm.verified import Verified, note_unapproved, note_uncompared, note_unrecorded
+from kfm.verify import verify_left
 from kfm.world import World
 from kfm.zones.base import check_path
 
@@ -145,6 +146,7 @@ def bundle(world: World, ref: "Opened", witness: Mapping[str, bytes] | None = No
     maker = _maker(chain, ref.version_id)
     if maker is None:
         raise IntegrityError(f"No generation made {ref.version_id} official.", expected="one in the channel", remedy="Run `kfm verify`.")
+    _check_left(world, chain, maker)
     members: dict[str, Callable[[], bytes]] = {
         f"root/{n:04}.json": _of(world.root, f"keys/root/{n:04}.json") for n in range(1, trust.version + 1)
     }
@@ -168,6 +170,19 @@ def bundle(world: World, ref: "Opened", witness: Mapping[str, bytes] | None = No
     about = About(dataset_id=ref.dataset_id, version_id=ref.version_id, generation=ref.generation, root=trust.fingerprint)
     members["bundle.json"] = _given(canonical.dumps(msgspec.to_builtins(about)) + b"\n")
     return _pack(members)
+
+
+def _check_left(world: World, chain: Sequence[GenerationPredicate | None], maker: GenerationPredicate) -> None:
+    """A withdrawal took away only, while what there was before it can be looked at: who gets the bundle cannot."""
+    found = Verified()
+    verify_left(
+        world.data, maker.dataset_id, {g.generation: g for g in chain if g is not None and g.generation <= maker.generation}, [], found
+    )
+    wrong = [p for p in found.problems if p["where"].startswith(f"processed/{maker.dataset_id}/{maker.version_id}/")]
+    if maker.kind == "withdraw" and wrong:
+        raise Denied(
+            f"{wrong[0]['where']}: {wrong[0]['what']}.", expected="a withdrawal that takes away only", remedy="`kfm verify` lists it."
+        )
 
 
 def _given(raw: bytes) -> Callable[[], bytes]:
@@ -367,6 +382,8 @@ def _approvals(
         builders[maker.generation] |= named_signers(bytes(attestation)) if attestation is not None else frozenset()
     note_unrecorded(report, maker.dataset_id, unrecorded(chain, maker.dataset_id, trust, wrong))
     check_recorded(chain, records, builders, trust, wrong)
+    if maker.kind == "withdraw":
+        note_uncompared(report, maker.dataset_id, maker.generation, "the version before it is not in the bundle")
     if maker.generation in unapproved(chain, records):
         note_unapproved(report, maker.dataset_id, maker.generation)  # what lay in the version before it is not in here
 

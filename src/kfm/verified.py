@@ -7,7 +7,7 @@ from kfm.model.version import is_record
 from kfm.raw import parse_checksums
 from kfm.zones.base import Zone, hash_file
 
-__all__ = ["Verified", "note_unapproved", "note_unrecorded", "verify_folder", "verify_in_zone"]
+__all__ = ["Verified", "note_unapproved", "note_uncompared", "note_unrecorded", "verify_folder", "verify_in_zone"]
 
 
 @dataclass
@@ -31,6 +31,10 @@ def note_unrecorded(found: Verified, dataset_id: str, numbers: list[int]) -> Non
     if numbers:
         which = f"generation {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} generations, up to {numbers[-1]},"
         found.notes.append(f"{which} of {dataset_id} {'was' if len(numbers) == 1 else 'were'} made before approvals were recorded")
+
+
+def note_uncompared(found: Verified, dataset_id: str, number: int, why: str) -> None:
+    found.notes.append(f"that the withdrawal by generation {number} of {dataset_id} only took away was not compared: {why}")
 
 
 def note_unapproved(found: Verified, dataset_id: str, number: int) -> None:

@@ -26,14 +26,16 @@ from kfm.records import read_facts
 from kfm.release import suppress_rules
 from kfm.removed import removed_versions
 from kfm.roots import root_problem
+from kfm.taken import Compared, taken_away
 from kfm.trust import out_of_step
-from kfm.verified import Verified, note_unapproved, note_unrecorded, verify_folder
+from kfm.verified import Verified, note_unapproved, note_uncompared, note_unrecorded, verify_folder
 from kfm.wal import check_chain
 from kfm.world import World
 from kfm.zones.base import Zone
 
 __all__ = [
     "verify_dataset",
+    "verify_left",
     "verify_receipts",
     "verify_workspace",
 ]
@@ -148,10 +150,10 @@ def _verify_approvals(world: World, dataset_id: str, chain: dict[int, Generation
     records, builders = on_record(world, dataset_id, promoted)
     note_unrecorded(found, dataset_id, unrecorded(chain, dataset_id, trust, wrong))
     check_recorded(chain, records, builders, trust, wrong)
-    _verify_left(world.data, dataset_id, chain, unapproved(chain, records), found)
+    verify_left(world.data, dataset_id, chain, unapproved(chain, records), found)
 
 
-def _verify_left(zone: Zone, dataset_id: str, chain: dict[int, GenerationPredicate], alone: list[int], found: Verified) -> None:
+def verify_left(zone: Zone, dataset_id: str, chain: dict[int, GenerationPredicate], alone: list[int], found: Verified) -> None:
     """What a withdrawal left lay in the version before it; `alone` are those whose new tables somebody should have approved."""
     for number, made in chain.items():
         if made.kind != "withdraw" or made.version_id is None:
@@ -162,6 +164,20 @@ def _verify_left(zone: Zone, dataset_id: str, chain: dict[int, GenerationPredica
         for path in sorted(p for p, _ in new or () if before is not None and p not in before):
             where = f"processed/{dataset_id}/{made.version_id}/{path}"
             found.wrong(where, f"generation {number} is a withdrawal, and the version before it has no such file", 3)
+        earlier = chain[number - 1].version_id if number > 1 else None
+        for path in sorted(p for p, _ in new or () if before is not None and p in before and earlier is not None):
+            told = (
+                taken_away(zone, dataset_id, str(earlier), made.version_id, path)
+                if path.endswith(".parquet")
+                else Compared("it was changed")
+            )
+            if told.wrong:
+                where = f"processed/{dataset_id}/{made.version_id}/{path}"
+                found.wrong(where, f"generation {number} is a withdrawal, and takes away only: {told.wrong}", 3)
+            elif told.not_compared:
+                note_uncompared(found, dataset_id, number, told.not_compared)
+        if new is None:
+            note_uncompared(found, dataset_id, number, "the version before it is not here")
         if number in alone and (new is None or new):
             note_unapproved(found, dataset_id, number)
 

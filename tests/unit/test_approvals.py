@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kfm import canonical, proposal
@@ -21,7 +23,7 @@ from kfm.model.channel import GenerationPredicate, Kind, Lift, Lifted, RootAt
 from kfm.raw import checksums
 from kfm.trust import Trust, load_root
 from kfm.verified import Verified
-from kfm.verify import _verify_left
+from kfm.verify import verify_left
 from kfm.zones.local import LocalZone
 
 NOW = dt.datetime(2026, 11, 16, tzinfo=dt.UTC)
@@ -355,8 +357,40 @@ def test_what_a_withdrawal_leaves_without_approval_is_told_and_may_bring_no_file
         listing.parent.mkdir(parents=True)
         listing.write_bytes(checksums({f"{name}.parquet": ids.digest(name.encode()) for name in files}))
     zone, found = LocalZone(tmp_path / "data"), Verified()
-    _verify_left(zone, "trees", {n: chain[n] for n in (1, 2)}, [2], found)
+    verify_left(zone, "trees", {n: chain[n] for n in (1, 2)}, [2], found)
     assert not found.problems and not found.notes, "a table that goes leaves the others as they were approved"
-    _verify_left(zone, "trees", chain, [2, 4], found)
+    verify_left(zone, "trees", chain, [2, 4], found)
     assert [p["where"] for p in found.problems] == ["processed/trees/v1/b.parquet", "processed/trees/v3/c.parquet"] and found.exit_code == 3
     assert found.notes == ["the version of generation 4 of trees was left by a withdrawal that nobody else approved"]
+
+
+def test_what_a_withdrawal_leaves_are_rows_of_the_version_before_it(tmp_path: Path) -> None:
+    rows = [{"id": "t1", "kind": "oak"}, {"id": "t2", "kind": "elm"}, {"id": "t3", "kind": "ash"}]
+    left = {
+        "v2": (rows[1:], "suppress"),
+        "v3": ([rows[0], {"id": "t2", "kind": "OAK"}], "suppress"),
+        "v4": ([*rows[:2], {"id": "t9", "kind": "fir"}], "suppress"),
+        "v5": ([{**row, "who": "x"} for row in rows[:2]], "suppress"),
+        "v6": (rows[:1], "h3_generalise"),
+    }
+    for version, (table, step_) in {"v1": (rows, "suppress"), **left}.items():
+        folder = tmp_path / "processed" / "trees" / version
+        folder.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(table), folder / "trees.parquet")
+        facts = {"steps": [{"step": step_}] if version != "v1" else [], "schema": [{"name": name} for name in table[0]]}
+        (folder / "version.json").write_bytes(canonical.dumps(facts))
+        listed = {"trees.parquet": ids.digest((folder / "trees.parquet").read_bytes())}
+        (folder / "checksums.sha256").write_bytes(checksums(listed))
+    told = {}
+    for version in left:
+        found = Verified()
+        verify_left(LocalZone(tmp_path), "trees", {1: step(1, "promote", "v1"), 2: step(2, "withdraw", version)}, [], found)
+        told[version] = ([p["what"].partition(": ")[2] for p in found.problems], found.exit_code, len(found.notes))
+    other = "1 of its rows are not in the version before it, or not like this"
+    assert told == {
+        "v2": ([], 0, 0),
+        "v3": ([other], 3, 0),
+        "v4": ([other], 3, 0),
+        "v5": (["it has a column that the version before it has not: who"], 3, 0),
+        "v6": ([], 0, 1),
+    }

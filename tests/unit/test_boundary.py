@@ -36,7 +36,7 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
         ("assemble.py", "derive.py", "promote.py", "release.py", "staged.py", "tables.py", "transforming.py", "update.py"),
         "makes the next version",
     ),
-    **dict.fromkeys(("agreed.py", "judge.py", "judgement.py", "evidence.py", "attention.py"), "judges it"),
+    **dict.fromkeys(("agreed.py", "taken.py", "judge.py", "judgement.py", "evidence.py", "attention.py"), "judges it"),
     **dict.fromkeys(("acts.py", "erase.py", "operate.py", "removed.py", "retention.py"), "takes it away"),
     **dict.fromkeys(("model/paths.py", "catalog/base.py", "catalog/check.py", "catalog/dcat.py", "catalog/stac.py"), "names it"),
     **dict.fromkeys(("channel.py", "projection.py", "records.py", "reindex.py"), "renders and indexes it inside the workspace"),

@@ -14,7 +14,7 @@ LAYERS = {
         "update", "acquire", "operate", "projection", "capture", "ending", "claim", "closing", "assemble", "promote", "quarantine", "attest", "receipts", "boundary", "proposal", "channel", "wal", "world", "raw",
         "runlog", "runfiles", "verify", "reindex", "doctor", "status", "ref", "heartbeat", "trust", "bundle", "commitments", "labels", "leak", "judge",
         "canary", "records", "rebuild", "erase", "release", "derive", "grants", "permits", "judgement", "evidence", "retention", "staged", "moments", "acts", "named", "approvals",
-        "roots", "proofs", "sealing", "inbox", "agreed", "work", "part", "transforming", "tables", "removed", "verified", "answers",
+        "roots", "proofs", "sealing", "inbox", "agreed", "taken", "work", "part", "transforming", "tables", "removed", "verified", "answers",
     },
     "control": {"inline", "attention", "search", "discover", "schedule", "backfill", "pools", "webhook", "worker", "jobs", "runners"},
     "faces": {"joblog", "cli", "backup", "job_process", "reader", "console", "config", "wiring", "workspace", "upstreams", "targets", "testing", "stages", "sample_upstream", "sample_kansas", "drill", "__main__"},
