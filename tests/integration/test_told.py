@@ -369,3 +369,17 @@ def test_a_connector_that_could_not_run_is_refused_before_a_file_is_written(kfm:
 def test_the_overview_promises_no_number_of_sample_datasets(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     assert not re.search(r"demo .*\b(two|three|four|five)\b", capsys.readouterr().out)
+
+
+def test_a_column_is_granted_with_a_reason_and_what_is_lacking_is_named(kfm: Kfm, ws: Path) -> None:
+    (ws / "data/registry/sites.yml").write_text(
+        "dataset_id: sites\ntitle: Sites\nlicence: CC-BY-4.0\nsensitivity: sensitive-location\npolicy_label: sensitive-location\n"
+        "source: {url: 'https://a.example/s.csv', format: csv}\nbusiness_key: [id]\nrelease: {h3_resolution: 4, show: [period], min_records: 2}\n"
+    )
+    for more, told in (
+        (("--show", "name"), "`release.show` of sites does not name name"),
+        (("--show", "period"), "To show period takes --despite WHAT and --reason."),
+        (("--show", "period", "--despite", "name"), "To show period takes --reason."),
+    ):
+        said = kfm("grant", "sites", *more)
+        assert said.code == 2 and told in " ".join(said.err.split()), said.err

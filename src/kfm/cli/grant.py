@@ -69,11 +69,18 @@ def main(args: Any) -> int:
 def _show(world: World, workspace: Workspace, entry: DatasetEntry, args: Any) -> int:
     """A steward's word that a column is shown, with the reason; what waited for it is judged again."""
     listed = entry.release.show if entry.release is not None and entry.release.show is not UNSET else ()
-    if args.show not in listed or args.despite is None or not args.reason.strip():
+    if args.show not in listed:
         raise UsageError(
-            f"{args.show} is not shown by this.",
-            expected=f"a column of `release.show` ({', '.join(listed) or 'it names none'}), --despite WHAT and --reason",
-            remedy="`kfm explain deny` and `kfm dataset check` print the whole command.",
+            f"`release.show` of {args.dataset} does not name {args.show}, so it stays withheld.",
+            expected=f"a column that it names ({', '.join(listed) or 'it names none'})",
+            remedy=f"Add it to `release.show` in data/registry/{args.dataset}.yml first, or correct the name.",
+        )
+    lacking = [flag for flag, given in (("--despite WHAT", args.despite is not None), ("--reason", args.reason.strip())) if not given]
+    if lacking:
+        raise UsageError(
+            f"To show {args.show} takes {' and '.join(lacking)}.",
+            expected=f"--show {args.show} --despite WHAT --reason …",
+            remedy="Say what was found in it and why it is shown all the same; `kfm explain deny` and `kfm dataset check` print the whole command.",
         )
     signer = signer_of(world, workspace, args.key)
     said = {"person": signer.name, "reason": args.reason.strip(), "made_at": rfc3339(world.clock.now())}
