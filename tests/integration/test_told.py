@@ -383,3 +383,9 @@ def test_a_column_is_granted_with_a_reason_and_what_is_lacking_is_named(kfm: Kfm
     ):
         said = kfm("grant", "sites", *more)
         assert said.code == 2 and told in " ".join(said.err.split()), said.err
+
+
+def test_a_look_that_found_nothing_new_is_told_with_what_is_official(kfm: Kfm, sample: SampleUpstream) -> None:
+    assert kfm("run", QUAKES).code == 0 and "Looked at again" not in kfm("explain", QUAKES).out
+    assert kfm("run", QUAKES).code == 0
+    assert "Looked at again" in kfm("explain", QUAKES).out and "nothing had changed" in kfm("explain", QUAKES, "--json").json["what"]

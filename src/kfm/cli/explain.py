@@ -105,9 +105,18 @@ def _of(world: World, head: Generation, rows: list[LedgerRow], status: dict[str,
         return None
     if made[-1].kind == "promote":
         row = next((r for r in rows if r.run_id == made[-1].run_id), None)
-        return None if row is None else _run(world, row)
+        return None if row is None else _looked_since(world, row, _run(world, row)) if not which else _run(world, row)
     newest: Generation = world.store.read(lambda tx: last_act(tx, head))
     return _act(world, made[-1], official=made[-1].generation in (newest.generation, head.generation))
+
+
+def _looked_since(world: World, row: LedgerRow, told: dict[str, Any]) -> dict[str, Any]:
+    """The same, with the newest look that found nothing to do."""
+    noops = world.store.read(lambda tx: tx.looks.noops(row.dataset_id, 1))
+    if not noops or noops[0].timestamp <= (row.ended_at or ""):
+        return told
+    why = "nothing had changed" if noops[0].code == UNCHANGED else noops[0].reason
+    return {**told, "what": f"{told['what']} Looked at again at {noops[0].timestamp[:19]}Z: {why} (`kfm explain skip {row.dataset_id}`)."}
 
 
 _ACTS = {"withdraw": "withdrew", "rollback": "went back to", "void": "repeats what was official before it"}
