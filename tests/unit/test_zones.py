@@ -94,6 +94,20 @@ def test_a_projection_is_replaced_whole(zone: LocalZone) -> None:
     assert zone.read("p") == b"two"
 
 
+def test_a_folder_that_another_process_swept_is_made_again(zone: LocalZone) -> None:
+    zone.create("work/toy/runs/1/a.json", b"a")
+    LocalZone(zone.root).remove_all(["work/toy/runs/1/a.json"])
+    assert not (zone.root / "work" / "toy").exists()
+    assert zone.create("work/toy/runs/1/a.json", b"b")
+    LocalZone(zone.root).remove_all(["work/toy/runs/1/a.json"])
+    zone.replace("work/toy/runs/1/b.json", b"c")
+    LocalZone(zone.root).remove_all(["work/toy/runs/1/b.json"])
+    zone.append("work/toy/runs/1/c.jsonl", b"d\n")
+    LocalZone(zone.root).remove_all(["work/toy/runs/1/c.jsonl"])
+    zone.create_all({"work/toy/runs/2/d": b"d", "work/toy/runs/1/d": b"d"})
+    assert sorted(zone.names("work")) == ["work/toy/runs/1/d", "work/toy/runs/2/d"]
+
+
 def test_what_a_dead_process_left_is_swept_and_a_living_one_keeps_its_own(zone: LocalZone) -> None:
     dead, living = LocalZone(zone.root), LocalZone(zone.root)
     left, kept = dead.temp(), living.temp()

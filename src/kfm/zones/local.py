@@ -11,10 +11,10 @@ import shutil
 import stat
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kfm.durable import sync_folder
 from kfm.errors import IntegrityError, StepFailed
@@ -23,6 +23,7 @@ from kfm.zones.base import Stored, check_path, hash_file
 
 __all__ = ["LocalZone"]
 
+T = TypeVar("T")
 CHUNK = 4 << 20
 _BATCH = 24  # from this many files on, one syncfs is cheaper than an fsync each
 
@@ -221,6 +222,18 @@ class LocalZone:
         sync_folder(folder.parent)
         self._synced.add(folder)
 
+    def _inside(self, folder: Path, act: Callable[[], T]) -> T:
+        """Do what needs `folder`; another process may have removed it since we relied on it, empty as it was: then it is made again."""
+        while True:
+            try:
+                self._mkdirs(folder)
+                return act()
+            except FileNotFoundError:
+                gone = {place for place in (folder, *folder.parents) if not place.is_dir()}
+                if not gone:
+                    raise
+                self._synced -= gone
+
     def _fill(self, content: bytes | Path, sync: bool) -> tuple[Path, Stored]:
         """Bring `content` to a temp name of our own, hashed on the way; a file of this zone is shared, not copied."""
         temp = self.temp()
@@ -249,7 +262,7 @@ class LocalZone:
 
     def _link(self, temp: Path, target: Path) -> bool:
         try:
-            os.link(temp, target)  # unlike rename, never replaces: what is immutable cannot be overwritten by accident
+            self._inside(target.parent, lambda: os.link(temp, target))  # unlike rename, never replaces: what is immutable stays
         except FileExistsError:
             if not stat.S_ISREG(os.lstat(target).st_mode):
                 raise _no_file(str(target)[len(self._prefix) :]) from None
@@ -259,7 +272,6 @@ class LocalZone:
     def create(self, path: str, content: bytes | Path) -> bool:
         target = self.local(path)
         with _failing(path):
-            self._mkdirs(target.parent)
             temp, _ = self._fill(content, sync=True)
             made = self._link(temp, target)
             sync_folder(target.parent)  # also when another made it: its name may not be durable yet, and we rely on it
@@ -274,9 +286,6 @@ class LocalZone:
 
     def _create_all(self, files: Mapping[str, bytes | Path]) -> dict[str, Stored]:
         targets = {path: self.local(path) for path in files}
-        folders = sorted({t.parent for t in targets.values()})
-        for folder in folders:
-            self._mkdirs(folder)
         many = len(files) >= _BATCH
         # One after the other: threads would queue for the temp folder and the interpreter, and take twice as long.
         filled = {path: self._fill(content, sync=not many) for path, content in files.items()}
@@ -287,7 +296,7 @@ class LocalZone:
             if not self._link(temp, targets[path]):
                 self._same(path, targets[path], stored)
             temp.unlink()
-        for folder in folders:
+        for folder in sorted({t.parent for t in targets.values()}):
             sync_folder(folder)
         return {path: stored for path, (_, stored) in filled.items()}
 
@@ -302,16 +311,15 @@ class LocalZone:
     def replace(self, path: str, content: bytes) -> None:
         target = self.local(path)
         with _failing(path):
-            self._mkdirs(target.parent)
             temp, _ = self._fill(content, sync=True)
-            os.replace(temp, target)
+            self._inside(target.parent, lambda: os.replace(temp, target))
             sync_folder(target.parent)
 
     def append(self, path: str, lines: bytes) -> None:
         target = self.local(path)
         with _failing(path):
-            self._mkdirs(target.parent)
-            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            fd = self._inside(target.parent, lambda: os.open(target, flags, 0o644))
             try:
                 _write_whole(fd, lines)
             finally:
