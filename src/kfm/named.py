@@ -1,6 +1,7 @@
 """named: every file that evidence names or renders, looked at one by one; what a tick will still make is not missed."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -19,7 +20,7 @@ from kfm.projection import catalog_files, shown_version
 from kfm.proposal import proposal_path
 from kfm.raw import render_raw
 from kfm.receipts import find_receipt, outcome_of
-from kfm.removed import removed_files
+from kfm.removed import removed_files, removed_versions
 from kfm.runfiles import Packed, load_packs, read_run_file
 from kfm.verified import Verified
 from kfm.wal import check_chain, fold, payload_of
@@ -30,6 +31,8 @@ __all__ = ["decoded", "sealed_files", "verify_named"]
 
 def verify_named(world: World, dataset_id: str, found: "Verified") -> None:
     """Generations as they were indexed, catalog records as they are rendered, releases, proposals, outcomes and lists of captures."""
+    with suppress(KfmError):  # a damaged channel, which is said elsewhere
+        world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))  # whoever appended the last may not have told the store
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
     for row in rows:
         path = world.channel(dataset_id).path(row.generation)
@@ -82,25 +85,27 @@ def _catalog(world: World, dataset_id: str, rows: Sequence[Generation], found: "
     """Each record is what the head renders, or the generation that was shown last; with the registry entry of now, or of a run."""
     if not rows:
         return
-    shown, last = projected_generation(world.data, dataset_id), rows[-1]
+    shown, last, removed = projected_generation(world.data, dataset_id), rows[-1], removed_versions(world.data, dataset_id)
     entries = _entries(world, dataset_id, rows)
 
     @cache
-    def rendered(generation: int, at: int) -> dict[str, bytes]:
+    def rendered(generation: int, at: int, told: frozenset[str] = frozenset()) -> dict[str, bytes]:
         row = next(r for r in rows if r.generation == generation)
         try:
-            return catalog_files(world, shown_version(world, row, entries[at], rows[: rows.index(row) + 1]))
+            return catalog_files(world, shown_version(world, row, entries[at], rows[: rows.index(row) + 1], told), told)
         except (KfmError, OSError, KeyError, TypeError, ValueError):
             return {}  # a version that is gone, or damaged, which is said elsewhere
 
     def fits(path: str, raw: bytes) -> bool:
         now = {g for g in (shown, last.generation) if g is not None and 0 < g <= last.generation}
-        if any(rendered(g, at).get(path) == raw for g in now for at in range(len(entries))):
+        told = frozenset(v for v in removed if v.encode() in raw)  # by a sweep that has not rendered it again yet
+        if any(rendered(g, at, told).get(path) == raw for g in now for at in range(len(entries))):
             return True
         earlier = [r.generation for r in rows if path == item_path(dataset_id, str(r.version_id)) and r.version_id != last.version_id]
         return any(_was(raw, rendered(g, at).get(path)) for g in earlier for at in range(len(entries)))
 
-    for path in sorted({*rendered(last.generation, 0), *world.data.names(f"catalog/stac/{dataset_id}"), dcat_path(dataset_id)}):
+    swept = {item_path(dataset_id, version) for version in removed}
+    for path in sorted({*rendered(last.generation, 0), *world.data.names(f"catalog/stac/{dataset_id}"), dcat_path(dataset_id)} - swept):
         if world.data.exists(path) and not fits(path, world.data.read(path)):
             found.wrong(path, "it is not what its generation and the registry entry render; `kfm doctor --fix` renders it again")
         elif not world.data.exists(path) and shown == last.generation:  # DCAT comes last: with it, all the others were there

@@ -67,14 +67,16 @@ def _evidence(world: World, dataset_id: str, publisher: Any) -> None:
             publisher.update_metadata(target, world.data.read(agreed))
 
 
-def shown_version(world: World, head: Generation, entry: DatasetEntry | None = None, known: Sequence[Generation] = ()) -> Described:
+def shown_version(
+    world: World, head: Generation, entry: DatasetEntry | None = None, known: Sequence[Generation] = (), told: frozenset[str] = frozenset()
+) -> Described:
     """The head as catalogs show it; a withdrawn dataset has no version and keeps its name.
 
-    `entry` and `known`, the generations up to it, tell how an earlier one was shown.
+    `entry` and `known`, the generations up to it, tell how an earlier one was shown; `told`: versions that were still there then.
     """
     dataset_id = head.dataset_id
     entry = entry or world.registry(dataset_id) or DatasetEntry(dataset_id=dataset_id, title=dataset_id, source=Source(format="csv"))
-    previous = previous_versions(world, dataset_id, str(head.version_id), known)
+    previous = previous_versions(world, dataset_id, str(head.version_id), known, told)
     if head.version_id is None:
         blank: dict[str, Any] = {
             "version_id": None,
@@ -109,12 +111,12 @@ def _maker(world: World, head: Generation) -> LedgerRow | None:
     return found
 
 
-def _items(world: World, shown: Described) -> list[str]:
+def _items(world: World, shown: Described, told: frozenset[str] = frozenset()) -> list[str]:
     """The STAC items of this and every earlier version that may be shown."""
     if shown.bbox is None or shown.version_id is None:
         return []
-    earlier = (item_path(shown.dataset_id, v) for v in shown.previous)
-    return [item_path(shown.dataset_id, shown.version_id), *(path for path in earlier if world.data.exists(path))]
+    earlier = ((v, item_path(shown.dataset_id, v)) for v in shown.previous)
+    return [item_path(shown.dataset_id, shown.version_id), *(path for v, path in earlier if v in told or world.data.exists(path))]
 
 
 def stale_records(world: World, head: Generation) -> list[str]:
@@ -139,11 +141,11 @@ def stale_records(world: World, head: Generation) -> list[str]:
     return found + [p for p in runs if not world.data.exists(p)]
 
 
-def catalog_files(world: World, shown: Described) -> dict[str, bytes]:
+def catalog_files(world: World, shown: Described, told: frozenset[str] = frozenset()) -> dict[str, bytes]:
     """Path below data/ -> bytes of every record the head generation renders."""
     files = {dcat_path(shown.dataset_id): dcat(shown)}
     if shown.bbox is not None and shown.version_id is not None:
-        versions = [path.rsplit("/", 2)[-2] for path in _items(world, shown)]
+        versions = [path.rsplit("/", 2)[-2] for path in _items(world, shown, told)]
         files[collection_path(shown.dataset_id)] = stac_collection(shown, versions)
         files[item_path(shown.dataset_id, shown.version_id)] = stac_item(shown, versions)
     return files

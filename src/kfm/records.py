@@ -198,12 +198,14 @@ def _prov_step(step: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": step["step"], "kind": step["step"], "discharges": step.get("discharges"), "settings": settings}
 
 
-def previous_versions(world: World, dataset_id: str, version_id: str, known: Sequence[Generation] = ()) -> list[str]:
+def previous_versions(
+    world: World, dataset_id: str, version_id: str, known: Sequence[Generation] = (), told: frozenset[str] = frozenset()
+) -> list[str]:
     """The versions that were official before, newest first, without those that were withdrawn or that retention removed.
 
-    `known`: the generations up to the one that is shown; all there are, when it is the newest.
+    `known`: the generations up to the one that is shown; all there are, when it is the newest. `told`: removed, and not left out.
     """
     rows: Sequence[Generation] = known or world.store.read(lambda tx: tx.index.generations(dataset_id))
-    gone = {*(rows[-1].suppressed if rows else ()), *removed_versions(world.data, dataset_id)}
+    gone = {*(rows[-1].suppressed if rows else ()), *(removed_versions(world.data, dataset_id) - told)}
     order = [str(g.version_id) for g in rows if g.version_id is not None and g.version_id != version_id and g.version_id not in gone]
     return list(dict.fromkeys(reversed(order)))

@@ -2,12 +2,16 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+
+import pytest
 
 from kfm.attest import unwrap
 from kfm.model.ids import new_run_id
 from kfm.receipts import find_receipt, receipt_path
+from kfm.retention import sweep
 from kfm.runfiles import started_at
 from kfm.sample_upstream import SampleUpstream
 from kfm.verified import Verified
@@ -121,6 +125,42 @@ def test_prose_that_changed_since_the_last_run_is_no_damage(kfm: Kfm, ws: Path) 
         "it was shown, and the next tick makes it again"
     )
     assert kfm("verify").code == 0
+
+
+def test_what_a_killed_reindex_or_sweep_has_not_rendered_again_is_no_damage(
+    kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that does not know the last generation, and a catalog that tells of a version that is half removed."""
+    for revision in range(3):
+        sample.control(QUAKES, revision=revision)
+        assert kfm("run", QUAKES).code == 0
+    shutil.copytree(ws / "ledger", ws.parent / "ledger")
+    assert kfm("reindex").code == 0
+    shutil.rmtree(ws / "ledger")
+    (ws.parent / "ledger").rename(ws / "ledger")  # as one that is killed before its new store is in place leaves it
+    assert kfm("verify").code == 0
+    registry = ws / "data" / "registry" / f"{QUAKES}.yml"
+    registry.write_text(registry.read_text() + "retention: 0s\n")
+    remove, removed = LocalZone.remove, list[str]()
+
+    def killed(zone: LocalZone, path: str) -> None:
+        there = zone.exists(path) and path.startswith(("processed/", "catalog/stac/"))
+        remove(zone, path)
+        if there:
+            removed.append(path)
+            raise KeyboardInterrupt
+
+    with open_world(open_workspace(ws)) as world:
+        monkeypatch.setattr(LocalZone, "remove", killed)
+        while True:
+            try:
+                sweep(world, QUAKES, str(new_run_id()), "0s")
+                break
+            except KeyboardInterrupt:
+                assert wrong(world) == set(), removed[-1]
+    assert len(removed) > 5 and any(path.startswith("catalog/stac/") for path in removed)
+    monkeypatch.undo()
+    assert [kfm("resume").code, kfm("verify").code, kfm("doctor", "--json").json["findings"]] == [0, 0, []]
 
 
 def test_a_receipt_is_found_also_when_midnight_came_before_it_was_written(tmp_path: Path) -> None:
