@@ -5,7 +5,7 @@ next (the command itself, `resume`, `doctor --fix`, the next run) destroys them 
 """
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -247,10 +247,13 @@ def _in_data(world: World, dataset_id: str, head: Generation) -> list[str]:
 
 def _kept_names(world: World, head: Generation) -> set[str]:
     """What is in the name of everything that belongs to the official version."""
-    if head.version_id is None:
-        return set()
-    made = [g for g in world.store.read(lambda tx: tx.index.generations(head.dataset_id)) if g.version_id == head.version_id]
-    return {head.version_id, *(f"withdrawal_{g.generation}.json" for g in made), *(f"run_{g.run_id}.json" for g in made if g.run_id)}
+    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(head.dataset_id))
+    return _names(g for g in rows if g.version_id == head.version_id) if head.version_id is not None else set()
+
+
+def _names(made: Iterable[Generation]) -> set[str]:
+    """What is in the name of everything that belongs to what these generations made official."""
+    return {n for g in made for n in (str(g.version_id), g.run_id, f"run_{g.run_id}", f"run_withdrawal_{g.generation}") if n}
 
 
 def _erasable(zone: Zone, dataset_id: str, kept: set[str]) -> Iterator[str]:
@@ -311,7 +314,8 @@ def left_behind(world: World, dataset_id: str) -> Iterator[tuple[str, str]]:
         yield from ((path, why) for path in (*_in_data(world, dataset_id, head), *_in_root(world, dataset_id)))
         return
     versions: dict[str, int] = {}
-    for generation in world.store.read(lambda tx: tx.index.generations(dataset_id)):
+    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
+    for generation in rows:
         try:
             told = channel.unverified(generation.generation)
         except KfmError:
@@ -323,13 +327,14 @@ def left_behind(world: World, dataset_id: str) -> Iterator[tuple[str, str]]:
     if not number:
         return
     gone = {version for version, last in versions.items() if last < number}
+    names = _names(g for g in rows if g.generation < number and (g.version_id is None or g.version_id in gone))
     nothing = whole and gone == versions.keys()  # no run begins any more: what a frozen one wrote after it is not to be here either
     over = _finished(world, dataset_id, number)
     for path in _erasable(world.data, dataset_id, set()):
         place = place_of("data", path, dataset_id)
         older = place is not None and place.erased == "all" and world.data.local(path).stat().st_mtime < over
         late = nothing and path.startswith((f"raw/{dataset_id}/captures/", f"work/{dataset_id}/parts/"))
-        if older or late or _is_kept(path, gone):  # a backup that was copied back is as old as it was
+        if older or late or _is_kept(path, names):  # a backup that was copied back is as old as it was
             yield path, _why(number)
 
 

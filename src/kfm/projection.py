@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from kfm import canonical
-from kfm.acts import settle
+from kfm.acts import erasing, settle
 from kfm.catalog.base import Described, collection_path, dcat_path, item_path, prov_path
 from kfm.catalog.dcat import dcat
 from kfm.catalog.stac import stac_collection, stac_item
@@ -174,6 +174,8 @@ def deliver(world: World, dataset_id: str, own: RunLog | None = None) -> int:
 def tick(world: World, dataset_id: str) -> list[str]:
     """Do what a crash after ★ may have left: projections, archives, deliveries. Repeatable."""
     done = settle(world, dataset_id)
+    if erasing(world, dataset_id):
+        return done  # who finishes it renders what is left; until then nothing is made of what is to go
     head = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
     if head.generation and stale_records(world, head):
         project(world, dataset_id)

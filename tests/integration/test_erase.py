@@ -16,6 +16,7 @@ from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.erase import Erasure, _erasable, left_behind
 from kfm.model.paths import PLACES, place_of
+from kfm.projection import tick
 from kfm.receipts import pretty
 from kfm.sample_upstream import SampleUpstream
 from kfm.wiring import open_world
@@ -102,6 +103,8 @@ def test_a_killed_erasure_is_finished_by_whoever_comes_next(
         if erased:
             assert kfm("verify").code == 3, "the channel says erased, and bytes are here"
             assert {"erasure.unfinished"} <= {f["code"] for f in kfm("doctor", "--json").json["findings"]}
+            with open_world(open_workspace(ws)) as world:
+                assert tick(world, QUAKES) == [], "nothing is made of what is to go"
         finisher, before = finishers[number % 4] if erased else ORDER, left_of(ws)
         assert kfm(*finisher).code in (0, 6), kfm("doctor").out
         left = sorted({*before, *left_of(two)} & set(left_of(ws)))
@@ -134,8 +137,12 @@ def test_what_comes_back_from_a_backup_after_an_erasure_is_found_and_destroyed(k
     late = two / "data" / "raw" / QUAKES / "captures" / f"c{'0' * 32}" / "source.json"
     late.parent.mkdir()
     late.write_text("what a run that was frozen wrote when it woke up")
-    assert late.relative_to(two / "data").as_posix() in kfm("verify").out
+    told = min((tmp_path / "kept" / "catalog" / "prov" / QUAKES).glob("run_*.json")).relative_to(tmp_path / "kept")
+    (two / "data" / told).parent.mkdir(parents=True)
+    (two / "data" / told).write_text("what a frozen one was about to show")
+    assert late.relative_to(two / "data").as_posix() in (said := kfm("verify").out) and told.as_posix() in said
     kfm("doctor", "--fix")
+    assert not (two / "data" / told).exists()
     assert kfm("verify").code == 0 and left_of(two) == ["ledger/quarantine/journal-other.jsonl"]
 
 
@@ -209,7 +216,7 @@ def test_what_was_made_after_an_erasure_stays_also_when_a_copy_lost_all_times(tw
         world.store.transaction(lambda tx: world.channel(QUAKES).head(tx))
         record = Erasure(dataset_id=QUAKES, generation=3, finished_at="2001-02-03T04:05:06Z", files=1)
         world.data.create(f"work/{QUAKES}/erasures/00000003.json", pretty(record))
-        tops = (f"raw/{QUAKES}/", f"work/{QUAKES}/")
+        tops = (f"raw/{QUAKES}/", f"work/{QUAKES}/parts/")  # what no generation before it names
         assert [path for path, _ in left_behind(world, QUAKES) if path.startswith(tops)] == [], "the record is younger, the erasure is not"
         old = next(p for p in world.data.names(f"raw/{QUAKES}/captures"))
         os.utime(world.data.local(old), (0, 0))
