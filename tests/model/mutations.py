@@ -116,6 +116,14 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
             ),
         ],
     ),
+    "erase_intent": (
+        "erasure, crashes",
+        [("acts.py", "    world.data.create(act.path, pretty(act))\n    return act", "    return act")],
+    ),
+    "lift_all": (
+        "two withdrawals, one undone",
+        [("channel.py", 'r.kind == "withdraw" and r.generation not in gone', 'r.kind == "withdraw" and not gone')],
+    ),
     "unsealed": (
         "a-b-a, faults",
         [
