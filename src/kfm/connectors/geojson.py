@@ -201,7 +201,7 @@ class GeoJsonReader(JsonReader):
 
     def _warn_left_out(self, columns: dict[str, list[Any]], names: tuple[str, ...]) -> None:
         for name in (FEATURE_ID, self._geometry):
-            if name not in names and any(v is not None for v in columns.pop(name)):
+            if name not in names and (held := columns.pop(name)).count(None) < len(held):
                 self.warnings.add(f"{name} of the features in {self.source_id} is not in the schema and is left out.")
 
 

@@ -243,12 +243,15 @@ class Inferred:
         """Count anew: all records come now."""
         self.counted = {name: Census() for name in self.sample}
 
-    def odd_ones(self, column: Column, values: Any, left_out: set[int], *, count: bool, provisional: bool) -> list[int]:
-        """Where the values are that the column does not hold. Raises `Widen` where its type is not the one of all values."""
+    def odd_ones(self, column: Column, values: Any, left_out: set[int], *, plain: bool, count: bool, provisional: bool) -> list[int]:
+        """Where the values are that the column does not hold; `plain`: it is known to hold all of them.
+
+        Raises `Widen` where its type is not the one of all values.
+        """
         if self._fixed(column.name) is not None:
             return []
         kind, known, census = column.type, self._known.get(column.name), self.counted[column.name]
-        odd = disagreeing(kind, values, cells=self._cells)
+        odd = [] if plain else disagreeing(kind, values, cells=self._cells)
         if not count:
             return odd
         if left_out:

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
@@ -27,6 +27,7 @@ _MARK = re.compile(rb'["\[\]{}]')
 _SCALAR = re.compile(rb"[^\s,\]}]+")
 _BLANK = re.compile(rb"[ \t\r\n]*")
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
+_NEAR = 1 << 17  # bytes looked at together, so that they stay near the processor
 _MAX_DEPTH = 1000
 _TOP = ("", "")  # the path ".": every top-level value is a record
 _LARGE = b'"(too large to be kept)"'
@@ -480,14 +481,12 @@ def decode_once(text: bytes) -> Any:
 
 def count_members(value: Any) -> int:
     """How many members the objects in a decoded value have; some that stand behind a number in a list may be left out."""
-    count, waiting = 0, [value] if isinstance(value, dict | list) else []
-    while waiting:
-        held = waiting.pop()
-        if type(held) is dict:
-            count += len(held)
-            waiting += [v for v in held.values() if type(v) is dict or type(v) is list]
-        elif held and (type(held[0]) is dict or type(held[0]) is list):  # else the numbers of a position
-            waiting += [v for v in held if type(v) is dict or type(v) is list]
+    count, level = 0, [value]
+    while level:
+        objects = [v for v in level if type(v) is dict]
+        count += sum(map(len, objects))
+        lists = [v for v in level if type(v) is list and v and (type(v[0]) is dict or type(v[0]) is list)]  # else the numbers of a position
+        level = [v for held in chain(map(dict.values, objects), lists) for v in held if type(v) is dict or type(v) is list]
     return count
 
 
@@ -498,9 +497,10 @@ def _is_plain(text: bytes, members: Callable[[], int]) -> bool:
     were decoded. Where both agree there is nothing left to be twice. Colons in strings make the first number larger, members that
     nobody wanted the second smaller; then both are counted exactly.
     """
-    chars = np.frombuffer(text, np.uint8)
-    colons = np.flatnonzero(chars == ord(":"))
-    most = int(np.count_nonzero(chars[colons - 1] <= ord('"')))
+    chars, most = np.frombuffer(text, np.uint8), 0
+    for at in range(0, len(chars), _NEAR):
+        piece = chars[at : at + _NEAR + 1]
+        most += int(np.count_nonzero((piece[1:] == ord(":")) & (piece[:-1] <= ord('"'))))
     if not most or most <= members():
         return True
     least = count_members(msgspec.json.decode(b"[" + text + b"]"))

@@ -31,7 +31,7 @@ from kfm.connectors.loading import Loaded, load
 from kfm.connectors.rejects import Rejects, mend
 from kfm.connectors.rows import Batch
 from kfm.connectors.sanity import LATITUDE, LONGITUDE, Sane, Sanity
-from kfm.connectors.values import ARROW, cells_text, moment, type_cells, type_values
+from kfm.connectors.values import ARROW, cells_text, moment, plain_values, type_cells, type_values
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Column
 from kfm.model.kinds import KINDS
@@ -453,15 +453,17 @@ class _Pass:
                 values = cells_text(values)
             odd: list[int] = []
             own: dict[int, Problem] = {}
+            plain = None if batch.cells or column.type == "geometry" else plain_values(column, values)
             if self._inferred is not None:
-                odd = self._inferred.odd_ones(column, values, before, count=count, provisional=self._provisional)
+                known = plain is not None
+                odd = self._inferred.odd_ones(column, values, before, plain=known, count=count, provisional=self._provisional)
             if column.type == "geometry":
                 shapes = values.to_pylist() if batch.cells else values
                 column_geo = encode(shapes, column.name, batch.bad)
                 geo = column_geo if column.name == self._geometry else geo
                 array = column_geo.wkb
             else:
-                array = (type_cells if batch.cells else type_values)(column, values, own)
+                array = plain if plain is not None else (type_cells if batch.cells else type_values)(column, values, own)
             for i in odd:  # what could be read as one all the same: 007 as the integer 7, "5" as the number 5
                 shown = values[i].as_py() if batch.cells else values[i]
                 own.setdefault(i, ("type", f"{column.name}: {shown!r:.80} is not written as the {column.type} the others are"))

@@ -29,6 +29,7 @@ __all__ = [
     "fast_cast",
     "moment",
     "type_cells",
+    "plain_values",
     "type_values",
 ]
 
@@ -75,6 +76,12 @@ def moment(text: str) -> int:
 
 def type_values(column: Column, values: Sequence[Any], bad: dict[int, Problem]) -> "pa.Array":
     """JSON values as an Arrow array of the column's type; misfits go to `bad` by row and become null."""
+    array = plain_values(column, values)
+    return array if array is not None else _slow(column, values, bad, cells=False)
+
+
+def plain_values(column: Column, values: Sequence[Any]) -> "pa.Array | None":
+    """The same all at once where each is written as its column's type is; None where one is not, or cannot be held."""
     kinds = set(map(type, values))
     kinds.discard(NoneType)
     if not kinds:
@@ -85,7 +92,7 @@ def type_values(column: Column, values: Sequence[Any], bad: dict[int, Problem]) 
     elif column.type in ("timestamp", "date") and kinds == {str}:
         text = _fast_plain("string", values)
         array = None if text is None else fast_cast(text, column.type)
-    return array if array is not None and _finite(array) else _slow(column, values, bad, cells=False)
+    return array if array is not None and _finite(array) else None
 
 
 def cells_text(cells: Sequence[str]) -> "pa.Array":
