@@ -1,9 +1,12 @@
 """Reads a captured file in blocks and refuses what is plainly not the promised text."""
 
 import codecs
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from kfm.connectors.base import InputFile, Refused
 
@@ -46,11 +49,21 @@ def utf8_blocks(source: InputFile, expected: str, encoding: str | None, said: se
     decoder = codecs.getincrementaldecoder("utf-8")()
     cut = False  # inside a character
     for offset, block in _raw_blocks(source, expected, encoding, said):
-        if cut or not block.isascii():
+        if cut or not (block.isascii() or _is_utf8(block)):
             _decode(decoder, block, offset, source, encoding)
             cut = decoder.getstate()[0] != b""
         yield block
     _decode(decoder, b"", -1, source, encoding, final=True)
+
+
+def _is_utf8(block: bytes) -> bool:
+    """Whether a block is valid by itself: Arrow looks at it ten times as fast as a decoder, which makes a text of it, too."""
+    ends = pa.py_buffer(array("i", (0, len(block))))
+    try:
+        pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(block)]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def text_blocks(source: InputFile, expected: str, encoding: str | None, said: set[str] | None = None) -> Iterator[str]:

@@ -123,22 +123,23 @@ class TableWriter:
     def _flush(self) -> None:
         if not self._pending:
             return
-        group = pa.Table.from_batches(self._pending, self._schema).combine_chunks()
+        group = pa.Table.from_batches(self._pending, self._schema)
         self.rows += group.num_rows
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
         self._wait()
-        self._busy = [self._pool.submit(self._write, group), self._beside.submit(self._look, group, self._groups)]
+        whole = self._beside.submit(group.combine_chunks)
+        self._busy = [self._pool.submit(self._write, whole), self._beside.submit(self._look, whole, self._groups)]
         self._groups += 1
 
     def _wait(self) -> None:
         for work in self._busy:
             work.result()
 
-    def _write(self, group: "pa.Table") -> None:
-        self._file.write_table(group, row_group_size=GROUP_ROWS)
+    def _write(self, group: "Future[pa.Table]") -> None:
+        self._file.write_table(group.result(), row_group_size=GROUP_ROWS)
 
-    def _look(self, group: "pa.Table", number: int) -> None:
-        for at, (column, profile) in enumerate(zip(group.columns, self._profiles)):
+    def _look(self, group: "Future[pa.Table]", number: int) -> None:
+        for at, (column, profile) in enumerate(zip(group.result().columns, self._profiles)):
             array = _whole(column)
             if profile.add(array, stated=_has_short_texts(array)):
                 self._stated.append((number, at))

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kfm.connectors import text as texts_of
 from kfm.connectors.base import InputFile, TransformJob
 from kfm.connectors.characters import check_texts
 from kfm.connectors.merge import merge
@@ -257,3 +258,29 @@ def test_every_kind_of_source_looks_at_its_text_and_tells_what_is_odd(tmp_path: 
     assert [w for w in result.warnings if "byte order mark" in w] and [w for w in result.warnings if "0x1A" in w]
     if format in ("csv", "rdb", "txt"):
         assert [w for w in result.warnings if "CRLF and LF" in w]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "é😀\u0000".encode(),
+        b"\xed\x9f\xbf\xee\x80\x80\xf4\x8f\xbf\xbf",
+        b"\xed\xa0\x80",
+        b"\xed\xbf\xbf",
+        b"\xc0\x80",
+        b"\xe0\x80\xaf",
+        b"\xf0\x80\x80\xaf",
+        b"\xf4\x90\x80\x80",
+        b"\xf8\x88\x80\x80\x80",
+        b"a\xc3",
+        b"\xa9a",
+        b"\xff",
+    ],
+)
+def test_a_block_is_utf8_where_python_says_so(block):
+    """Half surrogates, overlong forms and what lies beyond Unicode are not, nor is a character that is cut."""
+    try:
+        expected = block.decode() is not None
+    except UnicodeDecodeError:
+        expected = False
+    assert texts_of._is_utf8(b"x" * 100 + block) == expected
