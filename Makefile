@@ -32,7 +32,7 @@ test: everything
 	@$(BIN)/python -m tests.brought
 	$(BIN)/ruff check src tests benchmarks tools
 	$(BIN)/ruff format --check src tests benchmarks tools
-	$(BIN)/python -m kfm.secrets .
+	$(BIN)/python -m kfm.workspace.secrets .
 	@$(BIN)/python -m compileall -q -x /template/ src
 	@$(TESTS) --collect-only -qq > /dev/null 2>&1 & $(BIN)/mypy; said=$$?; wait; exit $$said
 	$(TESTS) -n 3 --dist loadfile --no-loadscope-reorder
@@ -40,7 +40,7 @@ test: everything
 lint: everything
 	$(BIN)/ruff check src tests benchmarks tools
 	$(BIN)/ruff format --check src tests benchmarks tools
-	$(BIN)/python -m kfm.secrets .
+	$(BIN)/python -m kfm.workspace.secrets .
 	$(BIN)/mypy
 
 bench: everything

@@ -16,14 +16,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kfm import backfill
 from kfm.cli.init import make_workspace
+from kfm.jobs import backfills as backfill
 from kfm.model.backfill import PartRow, plan_from
 from kfm.model.ids import new_run_id
 from kfm.model.ledger import LedgerRow
-from kfm.targets import targets_of
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
 
 __all__ = ["fill", "main"]
 
@@ -87,7 +87,7 @@ def _keep(tx: Any, parts: list[PartRow]) -> None:
 
 
 def _yaml(path: Path) -> dict[str, Any]:
-    from kfm.config import parse
+    from kfm.workspace.config import parse
 
     found: dict[str, Any] = parse(path.read_bytes(), path.name)
     return found

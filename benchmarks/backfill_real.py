@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks import backfill_grid
 from kfm.cli.init import make_workspace
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 
 __all__ = ["main"]
 

@@ -11,7 +11,7 @@ def canonical_json(repeat: int) -> list[Result]:
 
     import rfc8785
 
-    from kfm import canonical
+    from kfm.model import canonical
 
     value = document()
     written = canonical.dumps(value)
@@ -28,7 +28,7 @@ def canonical_json(repeat: int) -> list[Result]:
             LOWER,
             unit="s",
             peer_name=f"rfc8785 {importlib.metadata.version('rfc8785')}",
-            ours_name="kfm.canonical.dumps",
+            ours_name="kfm.model.canonical.dumps",
             note=f"{len(written):,} bytes, equal on both sides",
         )
     ]

@@ -23,10 +23,10 @@ import msgspec
 
 from kfm.cli import main as kfm
 from kfm.cli.init import make_workspace
-from kfm.clock import SystemClock
 from kfm.drill.compare import Left, journal, look
 from kfm.drill.copies import Bench
-from kfm.sample_upstream import SampleUpstream
+from kfm.model.clock import SystemClock
+from kfm.samples.upstream import SampleUpstream
 from kfm.store.sqlite import SqliteStore
 
 __all__ = ["Found", "main"]

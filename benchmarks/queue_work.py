@@ -21,7 +21,7 @@ _lines = -1
 
 def open_store(where: str) -> Any:
     """The store at a path, or at an address of PostgreSQL."""
-    from kfm.clock import SystemClock
+    from kfm.model.clock import SystemClock
 
     if where.startswith("postgresql:"):
         from kfm.store.postgres import PostgresStore
@@ -65,9 +65,9 @@ def enqueue(where: str, count: int, gap_s: float, first: int) -> None:
 
 
 def worker(where: str, name: str) -> int:
-    from kfm.clock import SystemClock
     from kfm.jobs import JOB_MODULES
-    from kfm.worker import Worker
+    from kfm.jobs.worker import Worker
+    from kfm.model.clock import SystemClock
 
     JOB_MODULES["bench.line"] = "benchmarks.queue_work"
     store = open_store(where)

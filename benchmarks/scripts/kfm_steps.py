@@ -9,11 +9,11 @@ import threading
 import time
 from pathlib import Path
 
-from kfm.clock import SystemClock
-from kfm.heartbeat import Heartbeat
+from kfm.evidence.journal import Wal
+from kfm.model.clock import SystemClock
 from kfm.model.ledger import LedgerRow
+from kfm.store.heartbeat import Heartbeat
 from kfm.store.sqlite import SqliteStore
-from kfm.wal import Wal
 
 folder, steps, runs = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 clock = SystemClock()

@@ -1,5 +1,45 @@
 """kfm keeps public-interest datasets fresh and can prove every byte it publishes."""
 
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
 __all__ = ["__version__"]
 
 __version__ = "0.1.0"
+
+_MOVED = {  # what workspaces and connector authors were shown -> where it lives
+    "kfm.stages": "kfm.runners.stages",
+    "kfm.publisher": "kfm.world.publisher",
+    "kfm.publisher.base": "kfm.world.publisher.base",
+    "kfm.publisher.github_actions": "kfm.world.publisher.github_actions",
+    "kfm.publisher.noop": "kfm.world.publisher.noop",
+    "kfm.secrets": "kfm.workspace.secrets",
+    "kfm.errors": "kfm.model.errors",
+    "kfm.canonical": "kfm.model.canonical",
+    "kfm.connectors.kinds": "kfm.kinds",
+    "kfm.connectors.kinds.base": "kfm.connectors.kind",
+}
+
+
+class _Moved:
+    """Imports that were shown keep working; asked last, and only for what nothing else has found."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        return ModuleSpec(name, _Moved()) if name in _MOVED else None  # type: ignore[arg-type]
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> None:
+        return None
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        from importlib import import_module
+
+        found = import_module(_MOVED[module.__name__])
+        module.__dict__.update({name: value for name, value in vars(found).items() if not name.startswith("__") or name == "__all__"})
+        module.__path__ = []
+
+
+sys.meta_path.append(_Moved)

@@ -13,21 +13,21 @@ from typing import Any
 
 import msgspec
 
-from kfm import config
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformJob, TransformResult
 from kfm.connectors.code import hooks_in
 from kfm.connectors.process import printed, run_transform
-from kfm.errors import Denied, KfmError, UsageError
 from kfm.model.connector import Capabilities
 from kfm.model.dataset import DatasetEntry
+from kfm.model.errors import Denied, KfmError, UsageError
 from kfm.model.ids import check_dataset_id
 from kfm.model.kinds import KINDS
 from kfm.model.window import bounds
-from kfm.stages import STAGES, flags_table, parser_of
-from kfm.targets import targets_of
-from kfm.transforming import transform_job
-from kfm.workspace import open_workspace
-from kfm.world import Target
+from kfm.run.transforming import transform_job
+from kfm.runners.stages import STAGES, flags_table, parser_of
+from kfm.workspace import config
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.world.world import Target
 from kfm.zones.base import hash_file
 
 __all__ = ["Finding", "RULES", "check_connector", "write_golden"]
@@ -141,7 +141,7 @@ def _runner(path: Path, stage: str) -> Iterator[Finding]:
     elif not re.search(rf"Stage:\s*{stage}\b", head):
         yield _found("header", f"The header of {path.name} names another stage.", f"Write `Stage: {stage}`.")
     imported = {n for node in ast.walk(tree) for n in _imports(node)} if tree is not None else set()
-    if len(text.splitlines()) > _MOST_LINES or imported - {"sys", "kfm.stages"}:
+    if len(text.splitlines()) > _MOST_LINES or imported - {"sys", "kfm.runners.stages"}:
         yield _found("thin", f"{path.name} does more than call kfm.stages.", "Move what it does into connector.py.")
 
 
@@ -157,7 +157,9 @@ def _help(folder: Path, entries: Sequence[DatasetEntry]) -> Iterator[Finding]:
         if not name.endswith(".py") or not (folder / name).is_file() or _is_shim(folder / name, stage):
             continue
         if _flags(printed(folder / name, "--help", entries=entries)) != _flags(parser_of(stage).format_help()):
-            yield _found("help", f"{name} --help does not list the flags it takes.", f'Let it call `kfm.stages.main("{stage}", __file__)`.')
+            yield _found(
+                "help", f"{name} --help does not list the flags it takes.", f'Let it call `kfm.runners.stages.main("{stage}", __file__)`.'
+            )
     readme = folder.parent / "README.md"
     if not readme.is_file() or flags_table() not in readme.read_text():
         yield _found(

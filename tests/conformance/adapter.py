@@ -4,12 +4,13 @@ import datetime as dt
 from itertools import islice
 from typing import Any
 
-from kfm import attest, canonical
 from kfm.catalog import prov
-from kfm.errors import UsageError
+from kfm.jobs.schedule.cron import check_cron, moments
+from kfm.keys import attest
+from kfm.model import canonical
+from kfm.model.errors import UsageError
 from kfm.policy.embedded import rego_eval as evaluate
 from kfm.policy.process import Child
-from kfm.schedule.cron import check_cron, moments
 
 __all__ = ["cron_next", "cron_valid", "dsse_pae", "ed25519_verify", "jcs", "json_load", "prov_load", "rego_eval"]
 

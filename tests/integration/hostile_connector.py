@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.fs
 import pyarrow.parquet
 
-from kfm import confine
+from kfm.sandbox import confine
 
 WHERE = globals().get("WHERE", {})  # outside, secret, input, parent, port
 

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kfm.capture import look
-from kfm.inline import stop_run
-from kfm.targets import targets_of
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.jobs.drive import stop_run
+from kfm.run.look import look
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said
 from tests.integration.upstream import Upstream
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kfm.errors import StoreUnavailable
-from kfm.sample_upstream import SampleUpstream
+from kfm.model.errors import StoreUnavailable
+from kfm.samples.upstream import SampleUpstream
 from kfm.store.sqlite import SqliteStore
 from tests.conftest import Said
 from tests.jobs.test_gc import QUAKES, revisions
@@ -67,7 +67,7 @@ def test_an_act_killed_before_its_generation_changes_nothing(
     kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its intent pins the version it meant until another takes the number."""
-    from kfm.channel import Channel
+    from kfm.channel.chain import Channel
 
     one, two = revisions(kfm, sample, 0, 1)
     with monkeypatch.context() as killed:
@@ -115,7 +115,7 @@ def test_verify_knows_what_the_next_tick_will_make(
 
     for name in ("project", "finish", "deliver"):
         with monkeypatch.context() as killed:
-            killed.setattr(f"kfm.promote.{name}", lambda *_: (_ for _ in ()).throw(Killed))
+            killed.setattr(f"kfm.run.promote.{name}", lambda *_: (_ for _ in ()).throw(Killed))
             sample.control(QUAKES, revision=("project", "finish", "deliver").index(name))
             with pytest.raises(Killed):
                 kfm("run", QUAKES)

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from kfm import backfill
 from kfm.cli import main
 from kfm.cli.init import make_workspace
-from kfm.config import change_entry
+from kfm.jobs import backfills as backfill
 from kfm.model.job import Request
-from kfm.targets import targets_of
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace.config import change_entry
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said, caller, tree, until
 
 ID = "levels"
@@ -247,8 +247,8 @@ def test_a_batch_that_is_told_to_stop_half_way_is_handed_out_again(here: Path, k
         return world.store.transaction(lambda tx: tx.backfill.save(row, state="stopped"))  # because of what another batch met
 
     with monkeypatch.context() as patched:
-        patched.setattr("kfm.backfill.FLUSH_S", 0)
-        patched.setattr("kfm.backfill._flush", stopping)
+        patched.setattr("kfm.jobs.backfills.FLUSH_S", 0)
+        patched.setattr("kfm.jobs.backfills._flush", stopping)
         said = kfm("backfill", "start", "history", "--inline", "--json").json["backfill"]
     assert (said["state"], said["counts"], said["missing"], said["handed_out"]) == ("stopped", {"STAGED": 1}, 3, 2)
     assert kfm("backfill", "resume", "history", "--inline").code == 0
@@ -342,7 +342,7 @@ def test_an_assemble_that_was_killed_then_cancelled_is_no_obstacle_to_a_new_star
     here: Path, kfm: Kfm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("kfm.staged.propose", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr("kfm.run.assemble_parts.propose", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
         with contextlib.suppress(KeyboardInterrupt):
             kfm("backfill", "start", "history", "--inline")
     assert [r.state for r in ledger(here) if not r.win] == ["CLAIMED"]
@@ -482,9 +482,9 @@ def test_parts_that_became_official_are_not_assembled_for_ever_after_a_kill(tmp_
 
         backfill.work_batch(world, row.backfill_id, targets, 0, 2, put=False)
         with monkeypatch.context() as patched:  # two are official, three staged, and neither is written down
-            patched.setattr("kfm.backfill.FLUSH_S", 1e9)
-            patched.setattr("kfm.backfill._conclude", _interrupted)
-            patched.setattr("kfm.backfill._go_on", _interrupted)
+            patched.setattr("kfm.jobs.backfills.FLUSH_S", 1e9)
+            patched.setattr("kfm.jobs.backfills._conclude", _interrupted)
+            patched.setattr("kfm.jobs.backfills._go_on", _interrupted)
             with pytest.raises(KeyboardInterrupt):
                 backfill.assemble(world, row.backfill_id, targets)
             with pytest.raises(KeyboardInterrupt):
@@ -499,7 +499,7 @@ def test_parts_that_became_official_are_not_assembled_for_ever_after_a_kill(tmp_
             assert len(calls) < 20, "it asks again and again"
             return real(world, name, targets) if now.state == "assembling" else (now, None)
 
-        monkeypatch.setattr("kfm.backfill.assemble", idle)
+        monkeypatch.setattr("kfm.jobs.backfills.assemble", idle)
         found, _ = backfill.work_here(world, row.backfill_id, targets)
     assert found.state == "done" and told(ws)["counts"] == {"COMMITTED": 6} and "running" in calls
 
@@ -538,8 +538,8 @@ def test_a_scheduled_run_does_not_take_a_part_from_its_backfill(here: Path, kfm:
 
 
 def _plan(here: Path) -> Any:
-    from kfm.config import parse
     from kfm.model.backfill import plan_from
+    from kfm.workspace.config import parse
 
     path = here / "pipelines" / "orchestration" / "backfills" / "history.yml"
     return plan_from(parse(path.read_bytes(), path.name), path.name)

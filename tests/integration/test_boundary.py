@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kfm.boundary import data_of
-from kfm.errors import Denied
+from kfm.judge.boundary import data_of
+from kfm.model.errors import Denied
 from kfm.policy.base import sources_of
 from kfm.policy.embedded import Embedded
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said
 from tests.integration.upstream import Upstream
 from tests.unit.test_boundary import HANDING_JOBS, HANDS_OUT

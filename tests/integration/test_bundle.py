@@ -12,20 +12,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from kfm import canonical
-from kfm.approvals import terms_digest
-from kfm.attest import KeyFolder, new_private, provenance, unwrap, witness_statement
-from kfm.bundle import bundle, verify_bundle
-from kfm.channel import Channel
+from kfm.channel.chain import Channel
 from kfm.cli import main
-from kfm.errors import Denied
-from kfm.gates.base import REQUIRED
-from kfm.model import ids
+from kfm.evidence.captures import checksums
+from kfm.evidence.refs import Ref
+from kfm.keys.approvals import terms_digest
+from kfm.keys.attest import KeyFolder, new_private, provenance, unwrap, witness_statement
+from kfm.model import canonical, ids
 from kfm.model.approval import Recorded, Terms, approvals_path
 from kfm.model.channel import GenerationPredicate
-from kfm.raw import checksums
-from kfm.ref import Ref
-from kfm.sample_upstream import SampleUpstream
+from kfm.model.errors import Denied
+from kfm.model.verdict import REQUIRED
+from kfm.samples.upstream import SampleUpstream
+from kfm.upkeep.bundle import bundle, verify_bundle
 from kfm.zones.local import LocalZone
 from tests.conftest import Said
 
@@ -275,7 +274,7 @@ def test_a_shortened_or_lengthened_bundle_is_damage(publisher: Publisher) -> Non
 
 def repacked(raw: bytes, **changes: Any) -> bytes:
     """A forger's bundle: members replaced (None: left out), every checksum of the zip made right."""
-    from kfm.bundle import _pack
+    from kfm.upkeep.bundle import _pack
 
     members = {name: raw[start : start + size] for name, (start, size) in spans(raw).items()}
     for name, content in changes.items():

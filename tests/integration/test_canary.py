@@ -10,11 +10,11 @@ import pytest
 
 from kfm.cli import main
 from kfm.cli.init import make_workspace
-from kfm.config import change_entry
-from kfm.proposal import count, run_of, sign_off
-from kfm.targets import resumed_target, targets_of
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.evidence.proposal import count, run_of, sign_off
+from kfm.workspace.config import change_entry
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.targets import resumed_target, targets_of
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said, caller
 
 ID = "levels"

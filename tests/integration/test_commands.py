@@ -9,13 +9,13 @@ import pytest
 
 from kfm.cli import call
 from kfm.diff.tables import diff_files
-from kfm.errors import UsageError
-from kfm.ref import proposal_number
-from kfm.sample_upstream import SampleUpstream
-from kfm.targets import targets_of
-from kfm.update import update
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.evidence.refs import proposal_number
+from kfm.model.errors import UsageError
+from kfm.run.update import update
+from kfm.samples.upstream import SampleUpstream
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said, tree
 from tests.integration.upstream import Upstream
 

@@ -95,7 +95,7 @@ def test_a_bad_last_record_of_a_whole_file_is_set_aside(stand: Stand) -> None:
 
 
 def test_refusals_do_not_make_the_next_cut_file_a_first_one(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kfm.ending._LOOKED_AT", 1)
+    monkeypatch.setattr("kfm.run.file_end._LOOKED_AT", 1)
     stand.register("feed", {"format": "csv"}, business_key=["id"])
     stand.publish("feed", answer(CSV))
     for end in ("\n997,", "\n998,", "\n999,"):

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kfm.attest import KeyFolder
 from kfm.cli import COMMANDS
-from kfm.proposal import run_of, sign_off
-from kfm.sample_upstream import SampleUpstream
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.evidence.proposal import run_of, sign_off
+from kfm.keys.attest import KeyFolder
+from kfm.samples.upstream import SampleUpstream
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said, tree
 from tests.integration.upstream import Upstream
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.sample_upstream import SampleUpstream, body
+from kfm.samples.upstream import SampleUpstream, body
 from tests.conftest import Said
 
 Kfm = Callable[..., Said]

@@ -17,7 +17,7 @@ from kfm.drill.compare import difference, look
 from kfm.drill.copies import bench
 from kfm.drill.drill import Drill, Order, Report
 from kfm.drill.trace import strace_works
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
 from tests.conftest import Said, tree
 
 Kfm = Callable[..., Said]

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kfm.acts import Act
-from kfm.channel import Channel
+from kfm.channel.chain import Channel
 from kfm.cli import main
 from kfm.cli.init import make_workspace
-from kfm.erase import Erasure, _erasable, left_behind
+from kfm.evidence.acts import Act
+from kfm.evidence.projection import tick
+from kfm.evidence.receipts import pretty
 from kfm.model.paths import PLACES, place_of
-from kfm.projection import tick
-from kfm.receipts import pretty
-from kfm.sample_upstream import SampleUpstream
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.samples.upstream import SampleUpstream
+from kfm.upkeep.erase import Erasure, _erasable, left_behind
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from kfm.zones.base import hash_file
 from kfm.zones.local import LocalZone
 from tests.conftest import Said, caller, tree

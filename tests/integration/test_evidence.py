@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kfm.cli.init import make_workspace
-from kfm.sample_upstream import SampleUpstream
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.samples.upstream import SampleUpstream
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from kfm.zones.local import LocalZone
 from tests.conftest import Said, tree
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from kfm.sample_upstream import SampleUpstream
-from kfm.targets import targets_of
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.samples.upstream import SampleUpstream
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said, tree, until
 
 Kfm = Callable[..., Said]
@@ -277,7 +277,7 @@ def test_a_clock_set_back_a_day_changes_no_lease_and_no_answer(
 ) -> None:
     import datetime as dt
 
-    from kfm import clock
+    from kfm.model import clock
 
     kfm("run", QUAKES)
     real = clock.SystemClock.now
@@ -290,9 +290,9 @@ def test_a_clock_set_back_a_day_changes_no_lease_and_no_answer(
 
 def test_a_rollback_survives_a_resumed_promote(kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run stands before ★ when the operator goes back; resumed, it finds its number taken."""
-    from kfm.inline import drive
-    from kfm.promote import promote
-    from kfm.update import update
+    from kfm.jobs.drive import drive
+    from kfm.run.promote import promote
+    from kfm.run.update import update
 
     monkeypatch.setenv("KFM_SAMPLE_UPSTREAM", sample.url)
     first = kfm("run", QUAKES, "--json").json["runs"][0]
@@ -318,6 +318,6 @@ def test_a_rollback_survives_a_resumed_promote(kfm: Kfm, ws: Path, sample: Sampl
 
 
 def _channel(ws: Path) -> list[dict[str, Any]]:
-    from kfm.attest import unwrap
+    from kfm.keys.attest import unwrap
 
     return [unwrap(p.read_bytes())["predicate"] for p in sorted((ws / "data" / "catalog" / "channels" / QUAKES).iterdir())]

@@ -254,7 +254,7 @@ def test_a_run_with_a_hostile_connector_fails_and_leaves_everything_as_it_was(tm
 WITHOUT_LANDLOCK = """
 import ctypes, errno, io, json, struct, sys
 from contextlib import redirect_stderr, redirect_stdout
-from kfm import confine
+from kfm.sandbox import confine
 from kfm.cli import main
 
 steps = [confine._step(confine._LOAD, 0), confine._step(confine._EQUAL, 444, 0, 1), confine._refuse(errno.ENOSYS), confine._step(confine._RETURN, confine._ALLOW)]

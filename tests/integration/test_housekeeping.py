@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from kfm import backup
 from kfm.cli import main
-from kfm.config import change_entry
 from kfm.model.job import Request
-from kfm.retention import doomed, removed_versions
-from kfm.sample_upstream import SampleUpstream
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.samples.upstream import SampleUpstream
+from kfm.upkeep.retention import doomed, removed_versions
+from kfm.workspace import backup
+from kfm.workspace.config import change_entry
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from kfm.zones.local import LocalZone
 from tests.conftest import Said, tree, until
 from tests.integration.test_backfill import ID as LEVELS

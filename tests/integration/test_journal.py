@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-import kfm.inline
-from kfm.doctor import examine
-from kfm.errors import StepFailed
-from kfm.inline import run_target
-from kfm.sample_upstream import SampleUpstream
-from kfm.targets import targets_of
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
-from kfm.world import Target, World
+import kfm.jobs.drive
+from kfm.jobs.drive import run_target
+from kfm.model.errors import StepFailed
+from kfm.samples.upstream import SampleUpstream
+from kfm.upkeep.doctor import examine
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
+from kfm.world.world import Target, World
 from tests.conftest import Said
 
 Kfm = Callable[..., Said]
@@ -95,7 +95,7 @@ def test_without_lineage_nothing_is_committed(kfm: Kfm, ws: Path, monkeypatch: p
 def test_a_plan_that_changes_without_a_version_bump_is_refused(kfm: Kfm, monkeypatch: pytest.MonkeyPatch) -> None:
     import msgspec
 
-    from kfm import update
+    from kfm.run import update
 
     kfm("run", QUAKES)
     kfm("run", QUAKES, "--force", "--reason", "once more")
@@ -166,8 +166,8 @@ def test_receipts_are_written_once(kfm: Kfm, ws: Path) -> None:
 def test_old_noops_are_packed_and_keep_their_addresses(kfm: Kfm, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import datetime as dt
 
-    from kfm import clock
-    from kfm.runfiles import read_run_file, run_ids
+    from kfm.evidence.run_files import read_run_file, run_ids
+    from kfm.model import clock
     from kfm.zones.local import LocalZone
 
     kfm("run", QUAKES)
@@ -215,7 +215,7 @@ def test_a_commit_that_fails_leaves_no_hole_in_the_journal(
 def test_doctor_mends_a_journal_with_a_hole_whose_run_has_ended(
     kfm: Kfm, world: World, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kfm.work.finish", lambda world, run_id: None)
+    monkeypatch.setattr("kfm.run.work.finish", lambda world, run_id: None)
     _refuse_once(world, monkeypatch, "pin", "DONE")
     assert run_target(world, targets_of(open_workspace(ws), QUAKES)[0]).state == "FAILED"
     with sqlite3.connect(ws / "ledger/idempotency.sqlite") as db:
@@ -231,7 +231,7 @@ def test_doctor_mends_a_journal_with_a_hole_whose_run_has_ended(
 
 
 def test_what_another_process_promoted_is_told_as_what_became_of_it(world: World, ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = kfm.inline._promote_pending
+    real = kfm.jobs.drive._promote_pending
 
     def by_another(world: World, target: Target, patience: Callable[[], None]) -> None:
         with open_world(open_workspace(ws)) as other:

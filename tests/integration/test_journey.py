@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm.cli import main
-from kfm.config import change_entry
-from kfm.sample_upstream import SampleUpstream
+from kfm.samples.upstream import SampleUpstream
+from kfm.workspace.config import change_entry
 from tests.conftest import Said, caller, tree
 
 QUAKES = "ks_earthquakes"

@@ -14,9 +14,9 @@ import pytest
 
 from kfm.cli import main
 from kfm.cli.init import make_workspace
-from kfm.config import load_dataset, registered
-from kfm.sample_kansas import answer
-from kfm.sample_upstream import SampleUpstream
+from kfm.samples.kansas import answer
+from kfm.samples.upstream import SampleUpstream
+from kfm.workspace.config import load_dataset, registered
 from tests.conftest import Said, for_recordings
 
 KANSAS = Path(__file__).parents[2] / "kansas"

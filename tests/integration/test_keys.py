@@ -17,15 +17,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from kfm.attest import KeyFolder, unwrap
+from kfm.channel.roots import record_root
 from kfm.cli import main
 from kfm.cli.approve import signer_of
-from kfm.errors import Denied, UsageError
-from kfm.roots import record_root
-from kfm.sample_upstream import SampleUpstream
-from kfm.trust import Trust
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.keys.attest import KeyFolder, unwrap
+from kfm.keys.trust import Trust
+from kfm.model.errors import Denied, UsageError
+from kfm.samples.upstream import SampleUpstream
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said, need_tool, tree
 
 Kfm = Callable[..., Said]
@@ -257,7 +257,7 @@ def test_generations_from_before_roots_were_recorded_are_told_as_such_and_none_c
     sample.control(QUAKES, revision=2)
     with pytest.MonkeyPatch.context() as older:
         older.setattr(Trust, "at", None)
-        older.setattr("kfm.channel.check_root", lambda *_: None)
+        older.setattr("kfm.channel.chain.check_root", lambda *_: None)
         assert kfm("run", QUAKES).code == 6, "one that names a root is before it"
     assert kfm("verify").code == 0 and kfm("run", QUAKES).code == 0
 
@@ -409,7 +409,7 @@ def test_only_an_enrolled_witness_counts(kfm: Kfm, ws: Path, tmp_path: Path) -> 
     assert kfm("witness", "sign", "--key", "R. Stone", "-o", str(tmp_path / "w")).code == 3
     assert kfm("witness", "sign", "--key", "Nobody", "-o", str(tmp_path / "w")).code == 3
     assert kfm("witness", "sign", "-o", str(tmp_path / "w")).code == 2 and kfm("witness", "check").code == 2
-    from kfm.attest import new_private, witness_statement
+    from kfm.keys.attest import new_private, witness_statement
 
     stranger = new_private(tmp_path / "s.key", "")
     target = tmp_path / f"w/{QUAKES}/00000001.json"

@@ -25,7 +25,7 @@ import rasterio
 
 from kfm.connectors.base import CaptureRefused, InputFile, TransformJob
 from kfm.connectors.process import run_transform
-from kfm.sample_kansas import answer as sample
+from kfm.samples.kansas import answer as sample
 from tests.integration.hostile import Speaker, Stand, answer
 
 COLUMNS = [{"name": "id", "type": "integer"}, {"name": "name", "type": "string"}, {"name": "value", "type": "number"}]

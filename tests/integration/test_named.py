@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from kfm.attest import unwrap
+from kfm.evidence.folder_check import Verified
+from kfm.evidence.receipts import find_receipt, receipt_path
+from kfm.evidence.run_files import started_at
+from kfm.keys.attest import unwrap
 from kfm.model.ids import new_run_id
-from kfm.receipts import find_receipt, receipt_path
-from kfm.retention import sweep
-from kfm.runfiles import started_at
-from kfm.sample_upstream import SampleUpstream
-from kfm.verified import Verified
-from kfm.verify import verify_dataset, verify_receipts
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
-from kfm.world import World
+from kfm.samples.upstream import SampleUpstream
+from kfm.upkeep.retention import sweep
+from kfm.upkeep.verify import verify_dataset, verify_receipts
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 from kfm.zones.local import LocalZone
 from tests.conftest import Said
 

@@ -7,17 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from kfm import assemble, promote, proposal, records, wiring
-from kfm.bundle import bundle, verify_bundle
-from kfm.clock import SystemClock
-from kfm.gates import kernel
-from kfm.gates.base import REQUIRED
+from kfm.evidence import proposal
+from kfm.evidence import version_records as records
+from kfm.evidence.refs import resolve
+from kfm.judge.gates import kernel
+from kfm.model.clock import SystemClock
+from kfm.model.verdict import REQUIRED
 from kfm.policy.base import Decision
-from kfm.ref import resolve
-from kfm.sample_upstream import SampleUpstream
+from kfm.run import assemble, promote
+from kfm.samples.upstream import SampleUpstream
 from kfm.store.leases import LeaseView
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.upkeep.bundle import bundle, verify_bundle
+from kfm.workspace import wiring
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said
 
 Patch = Callable[[pytest.MonkeyPatch], None]

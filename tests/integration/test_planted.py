@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-import kfm.inline
+import kfm.jobs.drive
 from kfm.cli import main
-from kfm.sealing import seal_dataset
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.upkeep.sealing import seal_dataset
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said
 from tests.integration.upstream import Upstream
 
@@ -148,7 +148,7 @@ def killed_at(ws: Path, step: str, *args: str) -> None:
         warnings.simplefilter("ignore")  # the threads of the upstream stay with the parent, which is what is wanted
         pid = os.fork()
     if not pid:
-        kfm.inline.drive = lambda steps, *_: _until(step, steps)  # type: ignore[assignment]
+        kfm.jobs.drive.drive = lambda steps, *_: _until(step, steps)  # type: ignore[assignment]
         os._exit(main(["-w", str(ws), *args]) or 0)
     _, status = os.waitpid(pid, 0)
     assert os.WIFSIGNALED(status), f"it never came to {step!r}"
@@ -256,12 +256,12 @@ def test_what_an_earlier_kfm_left_in_plain_text_can_be_sealed(site: Site, ws: Pa
     raw = site.serve("early", body())
     site.register("early")
     with monkeypatch.context() as earlier:
-        earlier.setattr("kfm.world.World.at_rest", lambda world, path, content: content)
-        earlier.setattr("kfm.wal.covered", lambda payload, veil: payload)
-        earlier.setattr("kfm.capture._covered", lambda world, target, captured, key: captured)
-        earlier.setattr("kfm.receipts.report_without_values", lambda report: report)
-        earlier.setattr("kfm.receipts.manifest_without_values", lambda manifest: manifest)
-        earlier.setattr("kfm.part._untold", lambda update, payload: {})
+        earlier.setattr("kfm.world.world.World.at_rest", lambda world, path, content: content)
+        earlier.setattr("kfm.evidence.journal.covered", lambda payload, veil: payload)
+        earlier.setattr("kfm.run.look._covered", lambda world, target, captured, key: captured)
+        earlier.setattr("kfm.evidence.receipts.report_without_values", lambda report: report)
+        earlier.setattr("kfm.evidence.receipts.manifest_without_values", lambda manifest: manifest)
+        earlier.setattr("kfm.run.part._untold", lambda update, payload: {})
         assert site.kfm("run", "early").code == 0
     assert len(spelt(ws, markers=spellings(raw))) > 20
     with open_world(open_workspace(ws)) as world:

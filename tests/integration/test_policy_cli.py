@@ -122,9 +122,9 @@ def official(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         "ks_stream_gauges": changed("promote", dataset__id="ks_stream_gauges"),
     }
-    judgement = types.ModuleType("kfm.judgement")
+    judgement = types.ModuleType("kfm.upkeep.judge_again")
     judgement.policy_input = lambda world, dataset_id: documents[dataset_id]  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "kfm.judgement", judgement)
+    monkeypatch.setitem(sys.modules, "kfm.upkeep.judge_again", judgement)
     monkeypatch.setattr(command, "dataset_status", lambda world, name: {"version_id": "v1" if name in documents else None})
 
 

@@ -17,9 +17,8 @@ from typing import Any
 
 import pytest
 
-from kfm import canonical
-from kfm.errors import UsageError
-from kfm.model import ids
+from kfm.model import canonical, ids
+from kfm.model.errors import UsageError
 from kfm.policy import subset
 from kfm.policy.base import Decision, Evaluator, policy_digest, sources_of
 from kfm.policy.embedded import Embedded, rego_eval

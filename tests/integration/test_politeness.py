@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kfm import __version__, masking
+from kfm import __version__
+from kfm.model import masking
 from tests.conftest import Said, for_recordings
 from tests.replay_server import Answer, Asked, ReplayServer
 

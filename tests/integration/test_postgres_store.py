@@ -20,11 +20,11 @@ import pytest
 
 from kfm.cli import main
 from kfm.cli.init import make_workspace
-from kfm.clock import SystemClock
-from kfm.errors import Fenced, IntegrityError, StoreUnavailable, UsageError
-from kfm.heartbeat import Heartbeat
-from kfm.wal import check_chain
-from kfm.workspace import open_workspace
+from kfm.evidence.journal import check_chain
+from kfm.model.clock import SystemClock
+from kfm.model.errors import Fenced, IntegrityError, StoreUnavailable, UsageError
+from kfm.store.heartbeat import Heartbeat
+from kfm.workspace.folder import open_workspace
 from tests.conftest import Said, tree
 from tests.services import Server, private_server, schema_url, shared_server
 from tests.unit.test_store import journal, row

@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm.cli import main
-from kfm.inline import drive, run_target
+from kfm.evidence.quarantine import Desk
+from kfm.jobs.drive import drive, run_target
 from kfm.model.ledger import LedgerRow
-from kfm.operate import rollback
-from kfm.quarantine import Desk
-from kfm.targets import targets_of
-from kfm.update import update
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.run.take_back import rollback
+from kfm.run.update import update
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said, tree
 from tests.integration.upstream import Upstream
 

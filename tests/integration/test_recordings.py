@@ -40,9 +40,9 @@ from shapely.geometry import shape
 from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.fetch.replay import Recordings
-from kfm.release import candidate_of, open_table
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.judge.release import candidate_of, open_table
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.conftest import SHARED, Said, for_recordings, tree
 from tests.replay_server import Answer, Asked, ReplayServer
 

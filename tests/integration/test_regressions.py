@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from kfm.operate import withdraw
-from kfm.sample_upstream import SampleUpstream
-from kfm.targets import targets_of
-from kfm.update import update
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.run.take_back import withdraw
+from kfm.run.update import update
+from kfm.samples.upstream import SampleUpstream
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said, tree, until
 from tests.integration.test_faults import Started, _nothing_is_left_running, held_connector, transforming  # noqa: F401 - the fixture acts here too
 
@@ -47,7 +47,7 @@ def stopped_at(ws: Path, label: str) -> Iterator[None]:
             while not said.startswith(label):
                 said = next(steps)
         except StopIteration:
-            from kfm.promote import promote
+            from kfm.run.promote import promote
 
             steps = promote(world, QUAKES)
             while not said.startswith(label):
@@ -143,9 +143,9 @@ def test_resume_keeps_the_spec_of_an_updater_run_or_refuses(
     kfm: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KFM_SAMPLE_UPSTREAM", sample.url)
-    from kfm.clock import SystemClock
-    from kfm.config import load_updater
-    from kfm.targets import updater_target
+    from kfm.model.clock import SystemClock
+    from kfm.workspace.config import load_updater
+    from kfm.workspace.targets import updater_target
 
     config = {
         "dataset_id": QUAKES,

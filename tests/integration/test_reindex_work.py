@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from kfm.cli import main
-from kfm.config import change_entry
 from kfm.model.job import Request
 from kfm.store.sqlite import carry_over
-from kfm.wiring import open_store, open_world
-from kfm.workspace import Workspace, open_workspace
+from kfm.workspace.config import change_entry
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_store, open_world
 from tests.conftest import Said, caller
 from tests.integration.test_backfill import ID, made, told
 
@@ -186,7 +186,7 @@ def test_damaged_pages_are_not_carried_over(tmp_path: Path, capsys: pytest.Captu
 
 def test_an_empty_file_is_no_store_and_none_is_made_of_a_missing_one(tmp_path: Path) -> None:
     ws = open_workspace(made(tmp_path / "ws"))
-    from kfm.clock import SystemClock
+    from kfm.model.clock import SystemClock
 
     open_store(ws, SystemClock()).close()
     empty = tmp_path / "empty.sqlite"

@@ -13,10 +13,10 @@ import h3
 import pyarrow.parquet as pq
 import pytest
 
-from kfm.grants import Grant, write_grant
-from kfm.leak import Shown, compare
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.evidence.grants import Grant, write_grant
+from kfm.run.leak import Shown, compare
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said, tree
 from tests.integration.upstream import Upstream
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.sample_upstream import SampleUpstream
+from kfm.samples.upstream import SampleUpstream
 from tests.conftest import Said, tree
 
 Kfm = Callable[..., Said]

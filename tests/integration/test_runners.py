@@ -17,14 +17,14 @@ import pytest
 
 from kfm.cli import main as cli
 from kfm.cli.init import make_workspace
-from kfm.config import change_entry
-from kfm.errors import UsageError
-from kfm.inline import Stopped, drive
+from kfm.jobs.drive import Stopped, drive
+from kfm.model.errors import UsageError
 from kfm.model.schemas import documents
-from kfm.promote import promote
-from kfm.stages import FLAGS, STAGES, batches, flags_table, main, parser_of
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.run.promote import promote
+from kfm.runners.stages import FLAGS, STAGES, batches, flags_table, main, parser_of
+from kfm.workspace.config import change_entry
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said, tree
 
 ID = "ks_levels"

@@ -17,9 +17,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kfm import canonical, sample_upstream
-from kfm.errors import UsageError
-from kfm.sample_upstream import DATASETS, MAX_REVISION, MODES, SampleDataset, SampleUpstream
+from kfm.model import canonical
+from kfm.model.errors import UsageError
+from kfm.samples import upstream as sample_upstream
+from kfm.samples.upstream import DATASETS, MAX_REVISION, MODES, SampleDataset, SampleUpstream
 
 WEATHER, GAUGES, QUAKES = DATASETS
 EVERY = pytest.mark.parametrize("dataset", DATASETS, ids=lambda d: d.dataset)
@@ -505,7 +506,7 @@ def test_a_port_in_use_is_a_usage_error(client: Client) -> None:
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_prints_one_line_and_ends_on_a_signal(ending: signal.Signals) -> None:
-    program = "from kfm.sample_upstream import serve_forever; serve_forever(0)"
+    program = "from kfm.samples.upstream import serve_forever; serve_forever(0)"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout
         described = json.loads(process.stdout.readline())

@@ -18,11 +18,11 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from kfm.clock import SystemClock, rfc3339
+from kfm.jobs.schedule.cadence import Timetable, resolve, to_ms
+from kfm.jobs.schedule.scheduler import LEASE, Scheduler, on_event, pause
+from kfm.model.clock import SystemClock, rfc3339
 from kfm.model.dataset import DatasetEntry
 from kfm.model.schedule import Schedule
-from kfm.schedule.cadence import Timetable, resolve, to_ms
-from kfm.schedule.scheduler import LEASE, Scheduler, on_event, pause
 from tests.conftest import Said, until
 from tests.services import schema_url, shared_server
 
@@ -467,8 +467,8 @@ def test_people_list_run_pause_and_resume(kfm: Callable[..., Said]) -> None:
 
 def test_a_window_that_people_run_before_its_end_is_visited_after_it(kfm: Callable[..., Said], ws: Path) -> None:
     from kfm.cli.scheduler import Tables
-    from kfm.wiring import open_world
-    from kfm.workspace import open_workspace
+    from kfm.workspace.folder import open_workspace
+    from kfm.workspace.wiring import open_world
 
     assert kfm("dataset", "new", "trees", "--url", "file:///inbox/trees.csv").code == 0
     entry = ws / "data/registry/trees.yml"

@@ -15,9 +15,9 @@ from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.extras.search.base import find, question
 from kfm.model.search import Found, Hit
-from kfm.search import search
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.upkeep.search import search
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.conftest import SHARED, Said, for_recordings
 from tests.jobs.test_embeddings import TEXTS, index, library, publish, without_vectors  # noqa: F401
 
@@ -143,12 +143,12 @@ def test_after_a_rollback_the_index_of_what_was_left_is_not_asked(papers: Path) 
 
 def test_an_index_that_is_replaced_while_it_is_asked_is_no_damage(papers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def late(*args: Any) -> Any:
-        monkeypatch.setattr("kfm.search.find", find)
+        monkeypatch.setattr("kfm.upkeep.search.find", find)
         publish(papers, {**TEXTS, "letter": "The bridge is finished."})
         index(papers)
         return find(*args)
 
-    monkeypatch.setattr("kfm.search.find", late)
+    monkeypatch.setattr("kfm.upkeep.search.find", late)
     assert ask(papers, "bridge").hits[0].text == "The bridge is finished."
 
 

@@ -10,15 +10,15 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from kfm.attention import freshness
 from kfm.cli import main
 from kfm.cli.init import make_workspace
-from kfm.clock import SystemClock
-from kfm.config import change_entry
+from kfm.model.clock import SystemClock
 from kfm.model.job import Request
-from kfm.targets import targets_of
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.upkeep.attention import freshness
+from kfm.workspace.config import change_entry
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said
 from tests.jobs.conftest import Workers, workers  # noqa: F401 - a fixture
 

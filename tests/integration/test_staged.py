@@ -17,24 +17,23 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from kfm import canonical
 from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.connectors.base import ConnectorFailed, InputFile, TransformJob
 from kfm.connectors.process import kept_cold, kept_warm, run_inline, run_transform
-from kfm.errors import UsageError
-from kfm.inline import drive, run_target
-from kfm.model import ids
+from kfm.jobs.drive import drive, run_target
+from kfm.model import canonical, ids
+from kfm.model.errors import UsageError
 from kfm.model.ledger import LedgerRow
-from kfm.operate import rollback, withdraw_whole
-from kfm.promote import promote
-from kfm.staged import GONE, assemble_staged
+from kfm.run.assemble_parts import GONE, assemble_staged
+from kfm.run.promote import promote
+from kfm.run.take_back import rollback, withdraw_whole
+from kfm.run.update import update
 from kfm.store.runs import ledger_sum
-from kfm.targets import targets_of
-from kfm.update import update
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
-from kfm.world import Outcome, Target, World
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
+from kfm.world.world import Outcome, Target, World
 
 START = dt.datetime(2025, 1, 1, tzinfo=dt.UTC)
 ENTRY = """dataset_id: {name}
@@ -547,10 +546,10 @@ def test_a_run_that_is_about_to_transform_forks_its_children_from_one_that_ends_
     folder = workspace_at(tmp_path / "ws", up)
     code = """
 import os, pathlib, sys
-from kfm.inline import run_target
-from kfm.targets import targets_of
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.jobs.drive import run_target
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
+from kfm.workspace.folder import open_workspace
 def heard(event):
     if event.get("event") == "child.start":
         print(int(pathlib.Path(f"/proc/{event['fields']['pid']}/stat").read_text().rpartition(")")[2].split()[1]) == os.getpid())

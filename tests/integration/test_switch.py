@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from kfm import backfill
 from kfm.cli import updater as updater_cli
 from kfm.cli.init import make_workspace
 from kfm.cli.worker import make_worker
-from kfm.errors import Denied
-from kfm.inline import drive
-from kfm.targets import targets_of
-from kfm.update import update
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
-from kfm.world import World
+from kfm.jobs import backfills as backfill
+from kfm.jobs.drive import drive
+from kfm.model.errors import Denied
+from kfm.run.update import update
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 from tests.conftest import Said, caller
 from tests.integration.upstream import Upstream
 
@@ -74,7 +74,7 @@ def runs(here: Path) -> list[Any]:
 
 def script(here: Path, stage: str, *flags: str) -> int:
     """What scripts/connectors/levels/<stage>.py calls."""
-    from kfm.stages import main as stages
+    from kfm.runners.stages import main as stages
 
     return stages(stage, str(here / "scripts" / "connectors" / ID / f"{stage}.py"), list(flags))
 

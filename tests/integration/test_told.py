@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from kfm.cli import main
-from kfm.clock import SystemClock
-from kfm.closing import owed
-from kfm.config import change_entry
-from kfm.sample_upstream import SampleUpstream
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.evidence.closing import owed
+from kfm.model.clock import SystemClock
+from kfm.samples.upstream import SampleUpstream
+from kfm.workspace.config import change_entry
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said, tree
 from tests.services import schema_url, shared_server
 

@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 import rasterio
 
-from kfm.sample_kansas import answer as sample
+from kfm.samples.kansas import answer as sample
 from tests.conftest import tree
 from tests.integration.hostile import Stand
 

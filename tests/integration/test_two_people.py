@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kfm.bundle import bundle, verify_bundle
-from kfm.ref import resolve
-from kfm.sample_upstream import SampleUpstream
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.evidence.refs import resolve
+from kfm.samples.upstream import SampleUpstream
+from kfm.upkeep.bundle import bundle, verify_bundle
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said
 
 Kfm = Callable[..., Said]
@@ -36,8 +36,8 @@ def test_who_publishes_without_the_approvals_that_are_asked_for_is_found_out(kfm
     number = str(kfm("run", QUAKES, "--json").json["runs"][0]["proposal"])
     assert kfm("promote", number).code == 7, "it waits for a person"
     with pytest.MonkeyPatch.context() as operator:  # takes the count out of the program
-        operator.setattr("kfm.proposal.weigh", lambda *args, **more: (1, 1))
-        operator.setattr("kfm.proposal.missing", lambda *args: [])
+        operator.setattr("kfm.evidence.proposal.weigh", lambda *args, **more: (1, 1))
+        operator.setattr("kfm.evidence.proposal.missing", lambda *args: [])
         assert kfm("promote", number).code == 0
     for command in ("verify", "gates"):
         said = kfm(command, *(() if command == "verify" else (QUAKES,)))
@@ -80,8 +80,8 @@ def test_approvals_are_evidence_and_a_looser_entry_needs_those_of_the_stricter_o
     number = str(waiting.json["runs"][0]["proposal"])
     assert kfm("run", QUAKES, "--accept-change", "--reason", "fine").code == 7 == kfm("promote", number).code
     with pytest.MonkeyPatch.context() as operator:
-        operator.setattr("kfm.proposal.terms_before", lambda *args: ())
-        operator.setattr("kfm.assemble.terms_before", lambda *args: ())
+        operator.setattr("kfm.evidence.proposal.terms_before", lambda *args: ())
+        operator.setattr("kfm.run.assemble.terms_before", lambda *args: ())
         assert kfm("run", QUAKES, "--force", "--reason", "x").code == 0
     assert problems(ws) == ["approvals/00000002.json: 1 approval needed, 0 valid"]
     sample.control(QUAKES, revision=2)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
 from tests.conftest import Said
 from tests.integration.upstream import Upstream
 

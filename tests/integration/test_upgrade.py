@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.config import load_dataset
+from kfm.workspace.config import load_dataset
 from tests.brought import untar
 from tests.conftest import Said, caller
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kfm.attest import unwrap
 from kfm.cli import main
+from kfm.evidence.projection import ABOUT_PROCESSED
+from kfm.keys.attest import unwrap
+from kfm.keys.trust import statement
 from kfm.model import ids
 from kfm.model.channel import GenerationPredicate, Lift, Lifted
-from kfm.projection import ABOUT_PROCESSED
-from kfm.trust import statement
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said, tree
 from tests.integration.test_erase import Killed, die_at
 from tests.integration.upstream import Upstream

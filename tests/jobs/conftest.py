@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from kfm.clock import SystemClock
+from kfm.model.clock import SystemClock
 from kfm.store.sqlite import SqliteStore
 
 MODULE = """
 import dataclasses, os, signal, time
 import msgspec
-from kfm.errors import Denied
+from kfm.model.errors import Denied
 from kfm.jobs.base import JobContext, JobResult, JobType
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kfm.errors import UsageError
 from kfm.jobs import JOB_MODULES
 from kfm.jobs.base import catalog_table, job_type
+from kfm.model.errors import UsageError
 
 HERE = Path(__file__).parent
 

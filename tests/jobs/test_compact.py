@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from kfm.evidence.receipts import read_receipt
 from kfm.model.job import Request
-from kfm.receipts import read_receipt
-from kfm.sample_upstream import SampleUpstream
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.samples.upstream import SampleUpstream
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said
 from tests.jobs.test_gc import QUAKES, receipt, worked
 

@@ -15,13 +15,13 @@ from kfm.cli.init import make_workspace
 from kfm.extras.search import embed
 from kfm.extras.search.base import build, find
 from kfm.extras.search.passages import Passage, passages
-from kfm.job_process import context_of
 from kfm.jobs.base import JobResult, parameters_of, work
 from kfm.jobs.embeddings import JOB
 from kfm.model import ids
 from kfm.model.job import Request
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.job_process import context_of
+from kfm.workspace.wiring import open_world
 from tests.conftest import for_recordings
 
 TEXTS = {

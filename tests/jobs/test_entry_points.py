@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kfm import backfill
 from kfm.cli import main
 from kfm.jobs import JOB_MODULES
-from kfm.targets import targets_of
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.jobs import backfills as backfill
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said, caller
 from tests.integration.test_backfill import ID, _plan, made
 

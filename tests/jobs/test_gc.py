@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from kfm.job_process import context_of
 from kfm.jobs.base import JobResult, job_type, parameters_of, work
 from kfm.model import ids
 from kfm.model.job import Request
-from kfm.sample_upstream import SampleUpstream
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.samples.upstream import SampleUpstream
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.job_process import context_of
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said
 
 Kfm = Callable[..., Said]

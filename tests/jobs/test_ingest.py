@@ -26,11 +26,11 @@ def run_job(workers: Workers) -> dict[str, Any]:
 
 def leave_proposed(workers: Workers) -> None:
     """A run that was killed between PROPOSED and the generation; it asks nobody."""
-    from kfm.inline import drive
-    from kfm.targets import targets_of
-    from kfm.update import update
-    from kfm.wiring import open_world
-    from kfm.workspace import open_workspace
+    from kfm.jobs.drive import drive
+    from kfm.run.update import update
+    from kfm.workspace.folder import open_workspace
+    from kfm.workspace.targets import targets_of
+    from kfm.workspace.wiring import open_world
 
     workspace = open_workspace(workers.ws)
     with open_world(workspace, upstream="sample") as world:

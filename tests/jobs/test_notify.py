@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kfm.sample_upstream import SampleUpstream
+from kfm.samples.upstream import SampleUpstream
 from tests.conftest import Said
 from tests.jobs.test_compact import later
 from tests.jobs.test_gc import QUAKES, receipt, worked

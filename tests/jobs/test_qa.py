@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.sample_upstream import SampleUpstream
+from kfm.samples.upstream import SampleUpstream
 from tests.conftest import Said, tree
 from tests.integration.test_restricted import SITES, released, up  # noqa: F401 - fixtures
 from tests.jobs.test_gc import QUAKES, receipt, worked

@@ -10,13 +10,13 @@ import jsonschema_rs
 import pytest
 
 from kfm.cli import main
-from kfm.errors import StepFailed
-from kfm.job_process import context_of
 from kfm.jobs.base import JobResult, job_type, parameters_of, write_receipt
+from kfm.model.errors import StepFailed
 from kfm.model.job import Request
-from kfm.sample_upstream import SampleUpstream
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.samples.upstream import SampleUpstream
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.job_process import context_of
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said
 from tests.jobs.test_embeddings import TEXTS, library, publish
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kfm.promote import promote
-from kfm.sample_upstream import SampleUpstream
-from kfm.targets import targets_of
-from kfm.update import update
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.run.promote import promote
+from kfm.run.update import update
+from kfm.samples.upstream import SampleUpstream
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
 from tests.conftest import Said
 from tests.jobs.test_gc import QUAKES, receipt, worked
 

@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 
-from kfm.errors import IntegrityError, MissingExtra, StepFailed, UsageError
 from kfm.extras.tiles import base
 from kfm.extras.tiles.base import Options, Tiles, build, check
-from kfm.job_process import context_of
 from kfm.jobs.base import JobResult, parameters_of, work
 from kfm.jobs.tiles import JOB
+from kfm.model.errors import IntegrityError, MissingExtra, StepFailed, UsageError
 from kfm.model.job import Request
 from kfm.model.receipt import Receipt
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.job_process import context_of
+from kfm.workspace.wiring import open_world
 from tests.conftest import SHARED, Said, tree
 from tests.integration.test_restricted import SITES, body, register, sites
 from tests.integration.upstream import Upstream

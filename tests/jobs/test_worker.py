@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from kfm.cli.worker import _limits
-from kfm.clock import SystemClock
-from kfm.joblog import JobLog
+from kfm.jobs.joblog import JobLog
+from kfm.jobs.worker import Worker
+from kfm.model.clock import SystemClock
 from kfm.model.job import Request
-from kfm.worker import Worker
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
 from tests.conftest import Said
 from tests.jobs.conftest import Workers
 

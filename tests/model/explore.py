@@ -22,26 +22,26 @@ from typing import Any
 
 import msgspec
 
-from kfm.acts import erasing
-from kfm.attest import KeyFolder, new_private
 from kfm.connectors.base import Books, TransformResult
-from kfm.erase import destroy_left, finish_erasure
-from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed, StoreUnavailable
+from kfm.evidence.acts import erasing
+from kfm.evidence.journal import check_chain
+from kfm.evidence.projection import tick
 from kfm.fetch.base import Fetched
-from kfm.gates.base import Reason, Verdict
+from kfm.keys.attest import KeyFolder, new_private
 from kfm.model import ids
 from kfm.model.dataset import Column, DatasetEntry, Source
+from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed, StoreUnavailable
 from kfm.model.staged import Pins
-from kfm.operate import lift, rollback, withdraw, withdraw_whole
-from kfm.projection import tick
-from kfm.promote import promote
-from kfm.publisher.local import LocalPublisher
-from kfm.reindex import datasets_with_evidence, known_epoch, rebuild, void_all
-from kfm.staged import assemble_staged
+from kfm.model.verdict import Reason, Verdict
+from kfm.run.assemble_parts import assemble_staged
+from kfm.run.promote import promote
+from kfm.run.take_back import lift, rollback, withdraw, withdraw_whole
+from kfm.run.update import update
 from kfm.store.sqlite import SqliteStore
-from kfm.update import update
-from kfm.wal import check_chain
-from kfm.world import Outcome, Target, World, specify
+from kfm.upkeep.erase import destroy_left, finish_erasure
+from kfm.upkeep.reindex import datasets_with_evidence, known_epoch, rebuild, void_all
+from kfm.world.publisher.local import LocalPublisher
+from kfm.world.world import Outcome, Target, World, specify
 from kfm.zones.local import LocalZone
 
 DATASET = "toy"

@@ -15,7 +15,7 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "failure",
         [
             (
-                "claim.py",
+                "run/claim.py",
                 "    if rejected is not None:\n",
                 "    rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)\n"
                 "    if any(r.ended_at and r.base_version == head.version_id for r in rows):\n"
@@ -28,7 +28,7 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "crashes",
         [
             (
-                "update.py",
+                "run/update.py",
                 "    tx.jobs.start(job)\n",
                 "    tx.jobs.start(job)\n    tx.jobs.ack(target.dataset_id, target.partition, target.win)\n",
             )
@@ -38,7 +38,7 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "a-b-a-b",
         [
             (
-                "claim.py",
+                "run/claim.py",
                 "    if head.version_id is None or unknown_content(head):\n        return False\n",
                 "    rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)\n"
                 '    if any(r.state == "COMMITTED" for r in rows):\n        return True\n',
@@ -49,7 +49,7 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "a-b-a, faults",
         [
             (
-                "promote.py",
+                "run/promote.py",
                 "            made = self._star()\n",
                 "            early = b'{\"kfm:generation\":%d}' % self.row.intent\n"
                 '            self.world.publisher.update_metadata(f"catalog/dcat/{self.row.dataset_id}.json", early)\n'
@@ -61,18 +61,18 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "a-b-a-b",
         [
             (
-                "projection.py",
+                "evidence/projection.py",
                 "        if found is None:\n            continue  # not committed yet\n        if found.run_id == row.run_id:",
                 "        if found is None or found.run_id == row.run_id:",
             ),
-            ("projection.py", 'state = "delivered" if found.run_id == row.run_id else "dropped"', 'state = "delivered"'),
+            ("evidence/projection.py", 'state = "delivered" if found.run_id == row.run_id else "dropped"', 'state = "delivered"'),
         ],
     ),
     "replace_gen": (
         "reindex",
         [
             (
-                "channel.py",
+                "channel/chain.py",
                 "        return self._zone.create(self.path(predicate.generation), signed)",
                 "        self._zone.remove(self.path(predicate.generation))\n        return self._zone.create(self.path(predicate.generation), signed)",
             )
@@ -82,35 +82,35 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "a commit fails",
         [
             (
-                "wal.py",
+                "evidence/journal.py",
                 "            tx.journals.append(page.records)\n            return result",
                 "            tx.journals.append(page.records)\n            self._stored, self._riding = [*stored, *page.records], []\n            return result",
             ),
-            ("wal.py", "        self._unsure = True\n", ""),
+            ("evidence/journal.py", "        self._unsure = True\n", ""),
         ],
     ),
     "lineage_late": (
         "a-b-a, faults",
         [
             (
-                "promote.py",
+                "run/promote.py",
                 "        wal.commit(rows)\n",
                 "        wal.commit(lambda tx, page: None)\n        self.late = lambda tx: rows(tx, wal.page())\n",
             ),
-            ("promote.py", '            yield "★"\n', '            yield "★"\n            self.world.store.transaction(self.late)\n'),
+            ("run/promote.py", '            yield "★"\n', '            yield "★"\n            self.world.store.transaction(self.late)\n'),
         ],
     ),
     "early_read": (
         "a-b-a, quick",
         [
             (
-                "update.py",
+                "run/update.py",
                 '            yield "upstream captured"\n',
                 "            work.world.early = work.world.store.transaction(lambda tx: work.world.channel(work.target.dataset_id).head(tx))\n"
                 '            yield "upstream captured"\n',
             ),
             (
-                "claim.py",
+                "run/claim.py",
                 "    head = world.channel(target.dataset_id).head(tx)  # inside the transaction, after the look for open intents\n",
                 "    head = world.early\n",
             ),
@@ -118,21 +118,25 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
     ),
     "erase_intent": (
         "erasure, crashes",
-        [("acts.py", "    world.data.create(act.path, pretty(act))\n    return act", "    return act")],
+        [("evidence/acts.py", "    world.data.create(act.path, pretty(act))\n    return act", "    return act")],
     ),
     "lift_all": (
         "two withdrawals, one undone",
-        [("channel.py", 'r.kind == "withdraw" and r.generation not in gone', 'r.kind == "withdraw" and not gone')],
+        [("channel/chain.py", 'r.kind == "withdraw" and r.generation not in gone', 'r.kind == "withdraw" and not gone')],
     ),
     "unsealed": (
         "a-b-a, faults",
         [
             (
-                "promote.py",
+                "run/promote.py",
                 "        self.receipts_digest = seal(self.world, row, wal.records)\n",
                 '        self.receipts_digest = "sha256:" + "0" * 64\n',
             ),
-            ("promote.py", '            yield "★"\n', '            yield "★"\n            seal(self.world, self.row, self.wal.records)\n'),
+            (
+                "run/promote.py",
+                '            yield "★"\n',
+                '            yield "★"\n            seal(self.world, self.row, self.wal.records)\n',
+            ),
         ],
     ),
 }

@@ -10,20 +10,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kfm import canonical, proposal
-from kfm.approvals import check_recorded, loosened, missing, terms_digest, told_loosened, unapproved, unrecorded, weigh
-from kfm.attest import KeyFolder, PersonKey, _envelope, channel_heads, new_private, statement
-from kfm.channel import lift_problem, order_problem
+from kfm.channel.chain import lift_problem, order_problem
 from kfm.cli.doctor import _no_floor
-from kfm.clock import rfc3339
-from kfm.errors import IntegrityError
-from kfm.model import ids
+from kfm.evidence import proposal
+from kfm.evidence.captures import checksums
+from kfm.evidence.folder_check import Verified
+from kfm.keys.approvals import check_recorded, loosened, missing, terms_digest, told_loosened, unapproved, unrecorded, weigh
+from kfm.keys.attest import KeyFolder, PersonKey, _envelope, channel_heads, new_private, statement
+from kfm.keys.trust import Trust, load_root
+from kfm.model import canonical, ids
 from kfm.model.approval import Approval, Recorded, Terms
 from kfm.model.channel import GenerationPredicate, Kind, Lift, Lifted, RootAt
-from kfm.raw import checksums
-from kfm.trust import Trust, load_root
-from kfm.verified import Verified
-from kfm.verify import verify_left
+from kfm.model.clock import rfc3339
+from kfm.model.errors import IntegrityError
+from kfm.upkeep.verify import verify_left
 from kfm.zones.local import LocalZone
 
 NOW = dt.datetime(2026, 11, 16, tzinfo=dt.UTC)

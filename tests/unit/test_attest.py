@@ -10,9 +10,9 @@ import pytest
 from securesystemslib.dsse import Envelope as TheirEnvelope
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
-from kfm.attest import PAYLOAD_TYPE, KeyFolder, check_attestation, check_witnesses, new_private, provenance, unwrap, witness_statement
-from kfm.errors import Denied, IntegrityError
+from kfm.keys.attest import PAYLOAD_TYPE, KeyFolder, check_attestation, check_witnesses, new_private, provenance, unwrap, witness_statement
 from kfm.model import ids
+from kfm.model.errors import Denied, IntegrityError
 
 FILES = {"trees.parquet": "sha256:" + "a" * 64, "dcat.json": "sha256:" + "b" * 64}
 

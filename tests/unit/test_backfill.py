@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from kfm.backfill import _next_span, _Slow
-from kfm.clock import SystemClock
-from kfm.config import parse
-from kfm.errors import UsageError
 from kfm.fetch.base import Fetched, FetchRequest
+from kfm.jobs.backfills import _next_span, _Slow
 from kfm.model.backfill import BackfillRow, PartRow, backfill_id, cut, grid_of, plan_from, resolved
+from kfm.model.clock import SystemClock
 from kfm.model.dataset import DatasetEntry
+from kfm.model.errors import UsageError
 from kfm.model.ledger import LedgerRow
 from kfm.store.sqlite import SqliteStore
+from kfm.workspace.config import parse
 
 PLAN: dict[str, Any] = {
     "dataset": "levels", "since": "2026-03-07", "until": "2026-03-10", "partitioning": {"window": "1d"}, "expected_runtime": "1h", "pool": "default",
@@ -245,8 +245,8 @@ def test_the_grid_counts_by_bucket_and_state(store: Any) -> None:
 
 def test_requests_are_no_faster_than_the_plan_allows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     now, slept = [100.0], list[float]()
-    monkeypatch.setattr("kfm.backfill.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("kfm.backfill.time.sleep", lambda s: (slept.append(s), now.__setitem__(0, now[0] + s)))
+    monkeypatch.setattr("kfm.jobs.backfills.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("kfm.jobs.backfills.time.sleep", lambda s: (slept.append(s), now.__setitem__(0, now[0] + s)))
 
     class Upstream:
         def fetch(self, request: FetchRequest, into: Path) -> Fetched:

@@ -7,7 +7,7 @@ from kfm.cli import COMMANDS
 from kfm.jobs import JOB_MODULES
 
 SRC = Path(__file__).parents[2] / "src" / "kfm"
-DOOR = "boundary.py"
+DOOR = "judge/boundary.py"
 
 # Commands that show or copy what is official, or proposed, to whoever calls them.
 HANDS_OUT = {"get", "bundle", "diff", "cite", "search", "rebuild", "promote", "canary", "dataset", "withdraw"}
@@ -33,23 +33,49 @@ OPENERS = {
 PLACES = ("processed/", "data/processed", "catalog/dcat", "catalog/stac", "catalog/prov", "catalog/{")
 INSIDE = {  # module that names such a place -> why nothing leaves there
     **dict.fromkeys(
-        ("assemble.py", "derive.py", "promote.py", "release.py", "staged.py", "tables.py", "transforming.py", "update.py"),
+        (
+            "run/assemble.py",
+            "judge/derive.py",
+            "run/promote.py",
+            "judge/release.py",
+            "run/assemble_parts.py",
+            "run/tables.py",
+            "run/transforming.py",
+            "run/update.py",
+        ),
         "makes the next version",
     ),
-    **dict.fromkeys(("agreed.py", "taken.py", "judge.py", "judgement.py", "evidence.py", "attention.py"), "judges it"),
-    **dict.fromkeys(("acts.py", "erase.py", "operate.py", "removed.py", "retention.py"), "takes it away"),
+    **dict.fromkeys(
+        (
+            "evidence/agreed.py",
+            "evidence/taken.py",
+            "judge/candidate.py",
+            "upkeep/judge_again.py",
+            "judge/intact.py",
+            "upkeep/attention.py",
+        ),
+        "judges it",
+    ),
+    **dict.fromkeys(
+        ("evidence/acts.py", "upkeep/erase.py", "run/take_back.py", "evidence/removed.py", "upkeep/retention.py"), "takes it away"
+    ),
     **dict.fromkeys(("model/paths.py", "catalog/base.py", "catalog/check.py", "catalog/dcat.py", "catalog/stac.py"), "names it"),
-    **dict.fromkeys(("channel.py", "projection.py", "records.py", "reindex.py"), "renders and indexes it inside the workspace"),
-    **dict.fromkeys(("verify.py", "named.py", "receipts.py", "attest.py", "drill/compare.py"), "compares digests"),
-    "backup.py": "copies the whole workspace for who holds it anyway",
-    **dict.fromkeys(("job_process.py", "stages.py", "cli/done.py"), "lists names and digests for receipts and answers"),
-    "rebuild.py": "makes a table again and gives its digest; `kfm rebuild` asks first",
-    "bundle.py": "packs what was opened by the boundary: it takes nothing else",
-    "search.py": "asks an index of what was opened by the boundary",
+    **dict.fromkeys(
+        ("channel/chain.py", "evidence/projection.py", "evidence/version_records.py", "upkeep/reindex.py"),
+        "renders and indexes it inside the workspace",
+    ),
+    **dict.fromkeys(
+        ("upkeep/verify.py", "upkeep/named_files.py", "evidence/receipts.py", "keys/attest.py", "drill/compare.py"), "compares digests"
+    ),
+    "workspace/backup.py": "copies the whole workspace for who holds it anyway",
+    **dict.fromkeys(("workspace/job_process.py", "runners/stages.py", "cli/done.py"), "lists names and digests for receipts and answers"),
+    "upkeep/rebuild.py": "makes a table again and gives its digest; `kfm rebuild` asks first",
+    "upkeep/bundle.py": "packs what was opened by the boundary: it takes nothing else",
+    "upkeep/search.py": "asks an index of what was opened by the boundary",
     "jobs/tiles.py": "makes tiles of what was opened by the boundary",
     "jobs/embeddings.py": "indexes what was opened by the boundary",
 }
-FACES = ("cli/", "jobs/", "diff/", "extras/", "reader/", "console/", "webhook/", "search.py", "canary.py")
+FACES = ("cli/", "jobs/", "diff/", "extras/", "reader/", "console/", "webhook/", "upkeep/search.py", "judge/canary.py")
 MODULES = {str(p.relative_to(SRC)): p for p in SRC.rglob("*.py") if "template" not in p.parts}
 
 
@@ -77,10 +103,10 @@ def opened_by(path: Path) -> set[str]:
 
 def asks(path: Path) -> bool:
     """Whether a module imports something of the boundary that decides."""
-    if "kfm.boundary" not in path.read_text():
+    if "kfm.judge.boundary" not in path.read_text():
         return False
     nodes = (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom))
-    return any(n.module == "kfm.boundary" and {a.name for a in n.names} - {"Opened", "Reader", "NOBODY"} for n in nodes)
+    return any(n.module == "kfm.judge.boundary" and {a.name for a in n.names} - {"Opened", "Reader", "NOBODY"} for n in nodes)
 
 
 def test_every_command_and_every_job_is_sorted_by_whether_it_hands_something_out() -> None:
@@ -95,7 +121,7 @@ def test_only_the_boundary_opens_official_bytes_for_somebody() -> None:
 
 
 def test_every_way_out_asks_the_boundary() -> None:
-    helped = {"search": "search.py", "canary": "canary.py"}  # their faces only print
+    helped = {"search": "upkeep/search.py", "canary": "judge/canary.py"}  # their faces only print
     ways = {helped.get(name, f"cli/{COMMANDS[name][0]}.py") for name in HANDS_OUT}
     ways |= {"jobs/base.py", "jobs/tiles.py", "jobs/embeddings.py"}
     assert [name for name in sorted(ways) if not asks(MODULES[name])] == []

@@ -13,8 +13,8 @@ import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm import canonical
-from kfm.canonical import MAX_DEPTH, MAX_INTEGER, NotIJson
+from kfm.model import canonical
+from kfm.model.canonical import MAX_DEPTH, MAX_INTEGER, NotIJson
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 # Astral characters sort before U+E000..U+FFFF in UTF-16 and after them in code points.

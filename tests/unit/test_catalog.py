@@ -14,7 +14,7 @@ from kfm.catalog.base import Artifact, Described, collection_path, dcat_path, it
 from kfm.catalog.dcat import dcat, version_dcat
 from kfm.catalog.prov import ProvRun, prov, prov_load
 from kfm.catalog.stac import stac_collection, stac_item, version_stac
-from kfm.errors import UsageError
+from kfm.model.errors import UsageError
 
 V1, V2, V3 = ("v" + character * 32 for character in "123")
 RUN = "01980000-0000-7000-8000-000000000001"

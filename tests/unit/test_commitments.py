@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kfm.commitments import Vaults, _rounded
-from kfm.errors import IntegrityError
+from kfm.keys.commitments import Vaults, _rounded
+from kfm.model.errors import IntegrityError
 
 CHUNK = 4 << 20
 EARLIER = bytes.fromhex(

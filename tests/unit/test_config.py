@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kfm.cli.init import make_workspace
-from kfm.config import load_dataset, load_updater, load_workspace, parse
-from kfm.errors import UsageError
+from kfm.model.errors import UsageError
+from kfm.workspace.config import load_dataset, load_updater, load_workspace, parse
 
 GOOD = {
     "dataset_id": "toy",

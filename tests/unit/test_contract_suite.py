@@ -9,9 +9,9 @@ import pytest
 
 from kfm.cli import main as cli
 from kfm.cli.init import make_workspace
-from kfm.config import change_entry
-from kfm.errors import UsageError
+from kfm.model.errors import UsageError
 from kfm.testing import RULES, check_connector, write_golden
+from kfm.workspace.config import change_entry
 
 ID = "ks_wells"
 CSV = "id,at,depth,lat,lon\n" + "".join(f"{n},2026-01-{n:02}T00:00:00Z,{n}.5,38.5,-98.5\n" for n in range(1, 21))

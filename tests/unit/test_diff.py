@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kfm.diff.base import Change, Columns, Diff, Measure, to_json
 from kfm.diff.page import html
 from kfm.diff.text import text
-from kfm.errors import IntegrityError
+from kfm.model.errors import IntegrityError
 
 pa = pytest.importorskip("pyarrow")
 shapely = pytest.importorskip("shapely")

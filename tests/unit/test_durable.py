@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kfm.commitments import Vaults
-from kfm.config import change_entry
-from kfm.durable import create_durably, replace_durably
+from kfm.keys.commitments import Vaults
+from kfm.workspace.config import change_entry
+from kfm.zones.durable import create_durably, replace_durably
 
 
 def test_two_threads_that_make_one_data_key_get_the_same_whole_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

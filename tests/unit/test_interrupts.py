@@ -12,8 +12,8 @@ import pytest
 
 import kfm.store.committer
 import kfm.store.sqlite
-from kfm.clock import SystemClock
-from kfm.interrupts import finishing, stop_on_signals
+from kfm.model.clock import SystemClock
+from kfm.model.interrupts import finishing, stop_on_signals
 from kfm.store.committer import Committer
 from kfm.store.sqlite import SqliteStore
 

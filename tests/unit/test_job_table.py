@@ -12,8 +12,8 @@ import pytest
 from tests.services import schema_url, shared_server
 
 from kfm.cli.runjob import _take
-from kfm.clock import SystemClock, rfc3339
-from kfm.errors import Fenced, UsageError
+from kfm.model.clock import SystemClock, rfc3339
+from kfm.model.errors import Fenced, UsageError
 from kfm.model.job import Input, Request, backoff_ms
 from kfm.store.bells import Bells
 from kfm.store.jobs import envelope_of

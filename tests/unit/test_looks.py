@@ -2,11 +2,11 @@
 
 import pytest
 
-from kfm.gates.base import Evidence
-from kfm.gates.kernel import labels
+from kfm.judge.gates.kernel import labels
+from kfm.judge.release import release_mark, release_marks
 from kfm.model.dataset import DatasetEntry, Release, Source
 from kfm.model.looks import looks_of, looks_of_values
-from kfm.release import release_mark, release_marks
+from kfm.model.verdict import Evidence
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from kfm.config import new_entry
 from kfm.connectors.base import Refused
-from kfm.connectors.kinds.base import options_of
-from kfm.connectors.kinds.nwis import Options
-from kfm.errors import UsageError
+from kfm.connectors.kind import options_of
 from kfm.jobs.base import parameters_of
 from kfm.jobs.ingest import JOB
+from kfm.kinds.nwis import Options
 from kfm.model.backfill import plan_from
+from kfm.model.errors import UsageError
+from kfm.workspace.config import new_entry
 
 ENTRY: dict[str, Any] = {"dataset_id": "trees", "title": "Trees", "source": {"url": "https://example.org/trees.csv", "format": "csv"}}
 

@@ -8,20 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.test_layers import SRC, imports
+from tests.unit.test_rooms import SRC, imports
 
-from kfm import config
 from kfm.jobs import JOB_MODULES
+from kfm.jobs.schedule.cadence import Timetable
 from kfm.model.backfill import grid_of, plan_from
-from kfm.schedule.cadence import Timetable
-from kfm.secrets import scan
+from kfm.workspace import config
+from kfm.workspace.secrets import scan
 
 OWNERS = [
-    *sorted((SRC / "schedule").glob("*.py")),
-    *sorted((SRC / "jobs").glob("*.py")),
-    SRC / "backfill.py",
-    SRC / "worker.py",
-    SRC / "pools.py",
+    *sorted((SRC / "jobs").rglob("*.py")),
+    SRC / "upkeep" / "pools.py",
 ]
 FOLDER = SRC / "template" / "pipelines" / "orchestration"
 EXAMPLES = [*sorted((FOLDER / "examples").glob("*")), *sorted((FOLDER / "backfills" / "examples").glob("*"))]
@@ -43,7 +40,14 @@ def test_orchestration_imports_no_connector(path: Path) -> None:
 
 def test_no_connector_is_loaded_with_it() -> None:
     """Not by way of others either: a process that has all of orchestration has read no connector."""
-    modules = ["kfm.worker", "kfm.pools", "kfm.backfill", "kfm.schedule.scheduler", "kfm.jobs.base", *JOB_MODULES.values()]
+    modules = [
+        "kfm.jobs.worker",
+        "kfm.upkeep.pools",
+        "kfm.jobs.backfills",
+        "kfm.jobs.schedule.scheduler",
+        "kfm.jobs.base",
+        *JOB_MODULES.values(),
+    ]
     code = f"import importlib, sys\nfor name in {modules}: importlib.import_module(name)\nprint([m for m in sys.modules if m.startswith('kfm.connectors.')])"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert ast.literal_eval(said) == ["kfm.connectors.base"]

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from kfm.cli.run import tell
-from kfm.gates.base import Evidence
-from kfm.gates.quality import quality
+from kfm.judge.gates.quality import quality
 from kfm.model.dataset import DatasetEntry, Source
-from kfm.world import Outcome
+from kfm.model.verdict import Evidence
+from kfm.world.world import Outcome
 
 
 def note(now: str, before: str | None) -> str:

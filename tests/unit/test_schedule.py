@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfm import config
-from kfm.clock import rfc3339
-from kfm.errors import UsageError
+from kfm.jobs.schedule.cadence import Timetable, resolve, to_ms
+from kfm.jobs.schedule.cron import check_cron, next_after
+from kfm.jobs.schedule.due import BATCH, decide, settled, visited
+from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
+from kfm.model.errors import UsageError
 from kfm.model.freshness import delta_minutes
 from kfm.model.schedule import CADENCES, Schedule, VisitRow, trigger_of
-from kfm.schedule.cadence import Timetable, resolve, to_ms
-from kfm.schedule.cron import check_cron, next_after
-from kfm.schedule.due import BATCH, decide, settled, visited
+from kfm.workspace import config
 
 CHICAGO = ZoneInfo("America/Chicago")
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kfm import masking
-from kfm.masking import Echo, keep_secret, masked
-from kfm.secrets import looks_like_a_credential, main, scan
+from kfm.model import masking
+from kfm.model.masking import Echo, keep_secret, masked
+from kfm.workspace.secrets import looks_like_a_credential, main, scan
 
 RANDOM = "q7Rt9ZpLw2Xv" + "Kd8sYb4Nm1Gh"  # in two halves, so that this file passes its own scan
 TOKENS = {
@@ -100,7 +100,7 @@ def test_what_is_not_ours_to_scan_is_left_out(tmp_path: Path) -> None:
 
 def test_this_repository_holds_none() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "kfm.secrets", str(Path(__file__).parents[2])], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "kfm.workspace.secrets", str(Path(__file__).parents[2])], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "")
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from tests.services import schema_url, shared_server
 
-from kfm.clock import SystemClock
-from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
+from kfm.evidence.journal import Wal, check_chain, record_hash
+from kfm.model.clock import SystemClock
+from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
 from kfm.model.ledger import LedgerRow, WalRecord
 from kfm.store.committer import Ticket
 from kfm.store.dialect import migration, to_postgres
 from kfm.store.sqlite import SqliteStore
-from kfm.wal import Wal, check_chain, record_hash
 
 MIGRATIONS = sorted((Path(__file__).parents[2] / "src/kfm/store/migrations").glob("*.sql"))
 

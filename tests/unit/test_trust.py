@@ -12,12 +12,11 @@ import pytest
 from cryptography.hazmat.primitives import serialization as ser
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from kfm import canonical
-from kfm.attest import KeyFolder, statement
-from kfm.errors import Denied, IntegrityError, KfmError, UsageError
-from kfm.model import ids
+from kfm.keys.attest import KeyFolder, statement
+from kfm.keys.trust import PAYLOAD_TYPE, Head, UnknownSigner, acceptable, ed25519_verify, keyid_of, led_to, load_root, out_of_step, pae
+from kfm.model import canonical, ids
 from kfm.model.channel import RootAt
-from kfm.trust import PAYLOAD_TYPE, Head, UnknownSigner, acceptable, ed25519_verify, keyid_of, led_to, load_root, out_of_step, pae
+from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 
 P = 2**255 - 19
 NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -232,7 +231,7 @@ def test_an_older_folder_without_a_root_still_verifies_and_signs(keys: KeyFolder
 
 def test_a_root_is_read_again_only_when_it_changed(keys: KeyFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     signed, calls = keys.sign(generation(1)), []
-    monkeypatch.setattr("kfm.attest.load_root", lambda files: calls.append(1) or load_root(files))
+    monkeypatch.setattr("kfm.keys.attest.load_root", lambda files: calls.append(1) or load_root(files))
     for _ in range(20):
         keys.verify(signed)
     assert not calls
@@ -374,7 +373,7 @@ def test_after_a_revocation_old_history_verifies_and_new_signatures_do_not(keys:
 
 
 def test_a_person_signs_until_revoked(keys: KeyFolder, tmp_path: Path) -> None:
-    from kfm.attest import new_private
+    from kfm.keys.attest import new_private
 
     made = new_private(tmp_path / "keys/people/r-stone.key", "")
     with pytest.raises(Denied, match="not enrolled"):
@@ -466,7 +465,7 @@ def test_a_key_that_was_both_root_and_builder_goes_on_and_a_rotation_makes_two_o
 
 
 def test_a_lost_builder_key_is_replaced_with_another_root_key(keys: KeyFolder, tmp_path: Path) -> None:
-    from kfm.attest import new_private
+    from kfm.keys.attest import new_private
 
     history = keys.sign(generation(1))
     put(tmp_path, 1, history)

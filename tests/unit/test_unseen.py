@@ -2,10 +2,10 @@
 
 import pytest
 
-from kfm.gates.base import Evidence, judge_all
-from kfm.gates.kernel import GATES
-from kfm.judge import policy_question
+from kfm.judge.candidate import policy_question
+from kfm.judge.gates.kernel import GATES
 from kfm.model.dataset import DatasetEntry, Source
+from kfm.model.verdict import Evidence, judge_all
 
 ENTRY = DatasetEntry(
     dataset_id="trees", title="Trees", licence="CC0-1.0", sensitivity="public", policy_label="public", source=Source(url="http://x/")

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from kfm import canonical
-from kfm.errors import UsageError
-from kfm.model import ids
+from kfm.model import canonical, ids
+from kfm.model.errors import UsageError
 
 FILE = Path(__file__).resolve().parents[2] / "vectors" / "identities.json"
 VECTORS: dict[str, list[dict[str, Any]]] = canonical.loads(FILE.read_bytes())

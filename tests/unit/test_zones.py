@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.errors import IntegrityError, StepFailed, UsageError
+from kfm.model.errors import IntegrityError, StepFailed, UsageError
 from kfm.model.ids import digest
 from kfm.zones.base import hash_file
 from kfm.zones.local import CHUNK, LocalZone

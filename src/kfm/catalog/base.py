@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from kfm import canonical
+from kfm.model import canonical
 from kfm.model.origin import worded
 
 __all__ = [

@@ -7,11 +7,11 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from kfm import canonical
 from kfm.catalog.base import Described, collection_path, dcat_path, geometry, href, item_path, licence_iri, version_folder
 from kfm.catalog.prov import prov_load, undeclared
 from kfm.catalog.stac import stac_licence
-from kfm.errors import UsageError
+from kfm.model import canonical
+from kfm.model.errors import UsageError
 
 __all__ = ["Finding", "check_records"]
 

@@ -5,8 +5,8 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
 
-from kfm import canonical
 from kfm.catalog.base import Artifact, Described, contact, geometry, href, known, licence_iri, lineage, publisher, rendered, version_folder
+from kfm.model import canonical
 
 __all__ = ["dcat", "version_dcat"]
 

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from kfm import canonical
 from kfm.catalog.base import href, known, rendered, step_words
-from kfm.errors import UsageError
+from kfm.model import canonical
+from kfm.model.errors import UsageError
 
 __all__ = ["ProvRun", "prov", "prov_load", "undeclared"]
 

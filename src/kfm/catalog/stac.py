@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kfm.catalog.base import Artifact, Described, geometry, href, known, licence_iri, lineage, publisher, rendered, version_folder
-from kfm.errors import UsageError
+from kfm.model.errors import UsageError
 
 __all__ = ["stac_collection", "stac_item", "stac_licence", "version_stac"]
 

@@ -5,13 +5,13 @@ import os
 import sys
 from typing import Any
 
-from kfm.attest import fingerprint_of
 from kfm.cli.call import Parser, again, emit
-from kfm.errors import Denied, UsageError
-from kfm.proposal import approve, run_of
-from kfm.ref import proposal_number
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
+from kfm.evidence.proposal import approve, run_of
+from kfm.evidence.refs import proposal_number
+from kfm.keys.attest import fingerprint_of
+from kfm.model.errors import Denied, UsageError
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_world
 
 __all__ = ["configure", "main", "signer_of"]
 

@@ -14,15 +14,16 @@ from typing import Any
 
 import msgspec
 
-from kfm import backfill, config
 from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, login, upstream_flag
 from kfm.cli.terminal import progress, say, show, sign
-from kfm.errors import UsageError
+from kfm.jobs import backfills as backfill
 from kfm.model.backfill import BackfillPlan, BackfillRow, Bucket, Estimate, Status, plan_from
-from kfm.targets import targets_of
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import Outcome, World
+from kfm.model.errors import UsageError
+from kfm.workspace import config
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
+from kfm.world.world import Outcome, World
 
 __all__ = ["configure", "load_plan", "main"]
 

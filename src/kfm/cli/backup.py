@@ -21,20 +21,20 @@ from typing import Any
 
 import msgspec
 
-from kfm.backup import Manifest, check_backup, make_backup, plain_sources, restore_backup
 from kfm.cli.call import Parser, emit
 from kfm.cli.doctor import ADVICE, exit_code_of, findings
 from kfm.cli.du import human
 from kfm.cli.run import tell
 from kfm.cli.terminal import program, say, sign
-from kfm.errors import KfmError, UsageError
-from kfm.inline import run_target
+from kfm.jobs.drive import run_target
+from kfm.model.errors import KfmError, UsageError
 from kfm.model.ledger import Generation
 from kfm.model.staged import is_assembly
-from kfm.targets import targets_of
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import Outcome
+from kfm.workspace.backup import Manifest, check_backup, make_backup, plain_sources, restore_backup
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
+from kfm.world.world import Outcome
 
 __all__ = ["configure", "main"]
 

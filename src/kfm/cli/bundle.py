@@ -5,15 +5,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from kfm.boundary import folder_of
-from kfm.bundle import bundle, verify_bundle
 from kfm.cli.call import Parser, emit, reader_flag, reader_of
 from kfm.cli.witness import read_witness
-from kfm.errors import Denied, IntegrityError, UsageError
+from kfm.evidence.refs import dataset_of
+from kfm.judge.boundary import folder_of
+from kfm.model.errors import Denied, IntegrityError, UsageError
 from kfm.model.origin import told
-from kfm.ref import dataset_of
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.upkeep.bundle import bundle, verify_bundle
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from kfm.zones.base import hash_file
 
 __all__ = ["configure", "main", "mapped"]

@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import Any
 
 from kfm.cli.commands import COMMANDS
-from kfm.errors import KfmError, UsageError
-from kfm.interrupts import STOPPED, TERMINATED, stop_on_signals
-from kfm.masking import masked
+from kfm.model.errors import KfmError, UsageError
+from kfm.model.interrupts import STOPPED, TERMINATED, stop_on_signals
+from kfm.model.masking import masked
 
 __all__ = [
     "Parser",
@@ -90,7 +90,7 @@ def reader_flag(parser: Parser) -> None:
 
 def reader_of(args: Any) -> Any:
     """Whom it is handed out to; nobody in particular, unless a person is named."""
-    from kfm.boundary import NOBODY, Reader
+    from kfm.judge.boundary import NOBODY, Reader
 
     name = (getattr(args, "reader", None) or "").strip()  # a job that is done again names nobody
     return Reader(name) if name else NOBODY
@@ -99,7 +99,7 @@ def reader_of(args: Any) -> Any:
 def heed_clock(world: Any, args: Any, *dataset_ids: str) -> None:
     """Say when the clock is behind what is official; beyond a day the engine refuses, unless a person vouched for the clock."""
     from kfm.cli.terminal import say, sign
-    from kfm.moments import clock_warning
+    from kfm.evidence.moments import clock_warning
 
     world.clock_ok = bool(getattr(args, "clock_ok", False))
     for warning in filter(None, (clock_warning(world, name) for name in dataset_ids)):
@@ -109,7 +109,7 @@ def heed_clock(world: Any, args: Any, *dataset_ids: str) -> None:
 def offer(args: Any, world: Any, dataset_id: str) -> None:
     """What could be made of the official version and is not made yet, with the command that makes it now; a worker would do it by itself."""
     from kfm.cli.terminal import say
-    from kfm.closing import derivation, owed
+    from kfm.evidence.closing import derivation, owed
 
     for kind in owed(world, dataset_id):
         say(f"      {kind} was not run, no worker is there: {again(args, derivation(kind, dataset_id).removeprefix('kfm '))}")

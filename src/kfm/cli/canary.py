@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from kfm.canary import compare, waiting
 from kfm.cli.call import Parser, again, emit, login, reader_flag, reader_of
 from kfm.cli.terminal import say, show, sign
-from kfm.errors import Denied, UsageError
-from kfm.proposal import comparison_of, count
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import World
+from kfm.evidence.proposal import comparison_of, count
+from kfm.judge.canary import compare, waiting
+from kfm.model.errors import Denied, UsageError
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from kfm.boundary import cited
 from kfm.cli.call import Parser, emit, reader_flag, reader_of
+from kfm.evidence.refs import dataset_of
+from kfm.evidence.version_records import origin_of
+from kfm.judge.boundary import cited
 from kfm.model.origin import worded
-from kfm.records import origin_of
-from kfm.ref import dataset_of
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 
 __all__ = ["configure", "main"]
 

@@ -20,12 +20,12 @@ import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import sign
-from kfm.config import check_source_url, new_entry
-from kfm.errors import UsageError
+from kfm.model.errors import UsageError
 from kfm.model.ids import check_dataset_id, check_id
 from kfm.model.kinds import KINDS
 from kfm.model.mapping import column_names
-from kfm.workspace import Workspace, open_workspace
+from kfm.workspace.config import check_source_url, new_entry
+from kfm.workspace.folder import Workspace, open_workspace
 
 __all__ = ["configure", "main"]
 
@@ -111,7 +111,7 @@ def _new(workspace: Workspace, args: Any) -> int:
         raise UsageError("A connector needs one id.", expected="kfm connector new DATASET", remedy="Name the dataset it is for.")
     name = check_dataset_id(args.dataset[0])
     if args.licence:
-        from kfm.gates.kernel import is_spdx
+        from kfm.judge.gates.kernel import is_spdx
 
         if not is_spdx(args.licence) or args.licence.upper() in ("NOASSERTION", "NONE"):
             raise UsageError(f"{args.licence!r} is not an SPDX licence id.", expected="one such as CC-BY-4.0, or none yet", remedy="See spdx.org/licenses.")  # fmt: skip

@@ -16,13 +16,13 @@ import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say
-from kfm.config import change_entry, check_source_url, entry_path, new_entry
-from kfm.durable import create_durably
-from kfm.errors import KfmError, UsageError
 from kfm.model.dataset import Column, DatasetEntry
+from kfm.model.errors import KfmError, UsageError
 from kfm.model.ids import check_dataset_id
 from kfm.model.looks import shown_looks
-from kfm.workspace import open_workspace
+from kfm.workspace.config import change_entry, check_source_url, entry_path, new_entry
+from kfm.workspace.folder import open_workspace
+from kfm.zones.durable import create_durably
 
 __all__ = ["configure", "main"]
 
@@ -128,8 +128,8 @@ def _change(workspace: Any, args: Any) -> int:
 
 def _schema(workspace: Any, args: Any) -> int:
     """What is official, or what the registry states where it does; written down, types are a person's to change."""
-    from kfm.boundary import columns_of
-    from kfm.wiring import open_world
+    from kfm.judge.boundary import columns_of
+    from kfm.workspace.wiring import open_world
 
     entry = workspace.require(args.dataset_id)
     with open_world(workspace) as world:
@@ -199,9 +199,9 @@ def _check_release(workspace: Any, entry: DatasetEntry) -> list[str]:
     """Raise `UsageError` for a release that does not say what it shows; returns what a steward must say more about."""
     if entry.release is None:
         return []
-    from kfm.permits import shown_despite
-    from kfm.release import check_shown
-    from kfm.wiring import open_world
+    from kfm.judge.permits import shown_despite
+    from kfm.judge.release import check_shown
+    from kfm.workspace.wiring import open_world
 
     with open_world(workspace) as world:
         check_shown(world, entry)

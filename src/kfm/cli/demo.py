@@ -11,10 +11,10 @@ from kfm.cli.call import Parser, emit
 from kfm.cli.init import make_workspace
 from kfm.cli.run import run_dataset
 from kfm.cli.terminal import program, sign
-from kfm.upstreams import own_sample
-from kfm.verify import verify_workspace
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.upkeep.verify import verify_workspace
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.upstreams import own_sample
+from kfm.workspace.wiring import open_world
 
 __all__ = ["configure", "main"]
 

@@ -13,16 +13,16 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kfm.boundary import Opened, Reader, located
 from kfm.cli.call import Parser, again, reader_flag, reader_of
 from kfm.cli.terminal import say
 from kfm.diff.base import Diff, to_json
-from kfm.errors import MissingExtra, UsageError
+from kfm.evidence.refs import dataset_of
+from kfm.judge.boundary import Opened, Reader, located
+from kfm.model.errors import MissingExtra, UsageError
 from kfm.model.ledger import Generation
-from kfm.ref import dataset_of
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
-from kfm.world import World
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 

@@ -14,12 +14,12 @@ import msgspec
 from kfm.cli.call import Parser, again, emit, upstream_flag
 from kfm.cli.run import run_dataset, still_kept, tell
 from kfm.cli.terminal import say, show, sign
-from kfm.config import entry_path, load_dataset
-from kfm.durable import create_durably
-from kfm.errors import KfmError, UsageError
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import Outcome
+from kfm.model.errors import KfmError, UsageError
+from kfm.workspace.config import entry_path, load_dataset
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import Outcome
+from kfm.zones.durable import create_durably
 
 __all__ = ["configure", "main"]
 
@@ -63,7 +63,7 @@ def _looked(workspace: Workspace, name: str, args: Any) -> list[Outcome]:
 
 
 def _catalogues(workspace: Workspace, args: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[int]]:
-    from kfm.discover import find_drafts
+    from kfm.upkeep.discover import find_drafts
 
     entries = [e for n in workspace.registered() if (e := workspace.entry(n)) is not None]
     found, omitted, codes = [], [], []
@@ -92,7 +92,7 @@ def _catalogues(workspace: Workspace, args: Any) -> tuple[list[dict[str, Any]], 
 
 
 def _adopt(workspace: Workspace, args: Any) -> int:
-    from kfm.discover import drafts_in, read_draft, usable_address
+    from kfm.upkeep.discover import drafts_in, read_draft, usable_address
 
     with open_world(workspace) as world:
         entry, known = read_draft(world, args.adopt), drafts_in(world)

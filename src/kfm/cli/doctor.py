@@ -7,20 +7,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kfm.attest import KeyFolder
 from kfm.cli.call import Parser, emit
 from kfm.cli.scheduler import Tables
 from kfm.cli.terminal import say, sign
-from kfm.config import parse, planned, schedule_files
 from kfm.connectors.process import held_here
-from kfm.doctor import examine
-from kfm.errors import KfmError, UsageError
+from kfm.keys.attest import KeyFolder
 from kfm.model.backfill import grid_of, plan_from, resolved
-from kfm.reindex import datasets_with_evidence
-from kfm.secrets import scan
-from kfm.upstreams import is_live
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
+from kfm.model.errors import KfmError, UsageError
+from kfm.upkeep.doctor import examine
+from kfm.upkeep.reindex import datasets_with_evidence
+from kfm.workspace.config import parse, planned, schedule_files
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.secrets import scan
+from kfm.workspace.upstreams import is_live
+from kfm.workspace.wiring import open_world
 
 __all__ = ["ADVICE", "configure", "exit_code_of", "findings", "main"]
 

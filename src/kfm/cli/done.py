@@ -5,14 +5,14 @@ from typing import Any
 
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
-from kfm.judgement import judge_ref
+from kfm.evidence.folder_check import Verified
+from kfm.evidence.status import dataset_status
 from kfm.model.ledger import Generation
-from kfm.status import dataset_status
-from kfm.verified import Verified
-from kfm.verify import verify_dataset
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import World
+from kfm.upkeep.judge_again import judge_ref
+from kfm.upkeep.verify import verify_dataset
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 

@@ -14,8 +14,8 @@ from typing import Any
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import mask_home, say, sign
 from kfm.drill.drill import DEFAULT_POINTS, Failure, Report, drill
-from kfm.errors import UsageError
-from kfm.workspace import open_workspace
+from kfm.model.errors import UsageError
+from kfm.workspace.folder import open_workspace
 
 __all__ = ["as_json", "configure", "main", "tell"]
 

@@ -13,11 +13,11 @@ import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import show
-from kfm.reindex import datasets_with_evidence
-from kfm.retention import ZONES, Usage, doomed, freed, measured, usage
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import World
+from kfm.upkeep.reindex import datasets_with_evidence
+from kfm.upkeep.retention import ZONES, Usage, doomed, freed, measured, usage
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "human", "main"]
 

@@ -9,22 +9,22 @@ from typing import Any
 
 import msgspec
 
-from kfm.attest import unwrap
-from kfm.channel import last_act
+from kfm.channel.chain import last_act
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import sign
 from kfm.cli.wal import find_run, journal_of
-from kfm.errors import Denied, UsageError
+from kfm.evidence.journal import fold, payload_of
+from kfm.evidence.moments import appended_at
+from kfm.evidence.proposal import run_of
+from kfm.evidence.refs import dataset_of, proposal_number
+from kfm.evidence.run_files import read_run_file
+from kfm.evidence.status import dataset_status
+from kfm.keys.attest import unwrap
+from kfm.model.errors import Denied, UsageError
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
-from kfm.moments import appended_at
-from kfm.proposal import run_of
-from kfm.ref import dataset_of, proposal_number
-from kfm.runfiles import read_run_file
-from kfm.status import dataset_status
-from kfm.wal import fold, payload_of
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
-from kfm.world import World
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 

@@ -10,11 +10,11 @@ import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say, show, sign
-from kfm.errors import UsageError
-from kfm.judgement import Judgement, judge_ref
-from kfm.ref import dataset_of, proposal_number
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.evidence.refs import dataset_of, proposal_number
+from kfm.model.errors import UsageError
+from kfm.upkeep.judge_again import Judgement, judge_ref
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 
 __all__ = ["configure", "main", "tell"]
 

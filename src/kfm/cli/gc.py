@@ -12,22 +12,22 @@ from typing import Any
 
 import msgspec
 
-from kfm.claim import check_switch
 from kfm.cli.call import Parser, again, emit, login
 from kfm.cli.du import human
 from kfm.cli.terminal import say, show, sign
-from kfm.errors import UsageError
-from kfm.job_process import context_of
+from kfm.evidence.removed import Doomed
 from kfm.jobs.base import JobResult, job_type, parameters_of, work
 from kfm.model import ids
+from kfm.model.errors import UsageError
 from kfm.model.ledger import JobRow
 from kfm.model.window import seconds
-from kfm.reindex import datasets_with_evidence
-from kfm.removed import Doomed
-from kfm.retention import GRACE, doomed, freed, hold, release
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import World
+from kfm.run.claim import check_switch
+from kfm.upkeep.reindex import datasets_with_evidence
+from kfm.upkeep.retention import GRACE, doomed, freed, hold, release
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.job_process import context_of
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 

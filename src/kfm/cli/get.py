@@ -4,13 +4,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from kfm.boundary import Opened, folder_of
 from kfm.cli.call import Parser, emit, reader_flag, reader_of
-from kfm.errors import IntegrityError, UsageError
-from kfm.raw import checksums
-from kfm.ref import dataset_of
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.evidence.captures import checksums
+from kfm.evidence.refs import dataset_of
+from kfm.judge.boundary import Opened, folder_of
+from kfm.model.errors import IntegrityError, UsageError
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 from kfm.zones.base import hash_file
 
 __all__ = ["configure", "main"]

@@ -13,15 +13,15 @@ from msgspec import UNSET
 
 from kfm.cli.approve import signer_of
 from kfm.cli.call import Parser, emit
-from kfm.clock import rfc3339
-from kfm.errors import UsageError
-from kfm.grants import Grant, grants_of, write_grant
+from kfm.evidence.grants import Grant, grants_of, write_grant
+from kfm.judge.permits import Permit, reconsider, write_permit
+from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
+from kfm.model.errors import UsageError
 from kfm.model.looks import LOOKS
-from kfm.permits import Permit, reconsider, write_permit
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import World
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 

@@ -5,10 +5,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from kfm.attest import KeyFolder
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import program
-from kfm.errors import UsageError
+from kfm.keys.attest import KeyFolder
+from kfm.model.errors import UsageError
 
 __all__ = ["configure", "main", "make_workspace"]
 

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 
 from kfm.cli.call import login
-from kfm.clock import SystemClock
-from kfm.errors import UsageError
-from kfm.job_process import perform
+from kfm.model.clock import SystemClock
+from kfm.model.errors import UsageError
 from kfm.model.job import DATASET_URI, Request
 from kfm.model.ledger import JobRow
-from kfm.workspace import Workspace
+from kfm.workspace.folder import Workspace
+from kfm.workspace.job_process import perform
 
 __all__ = ["dataset_id_of", "request_of", "run_here", "store_of"]
 
@@ -20,7 +20,7 @@ def store_of(workspace: Workspace) -> Any:
     """The store alone, without the rest of a world."""
     from contextlib import contextmanager
 
-    from kfm.wiring import open_store
+    from kfm.workspace.wiring import open_store
 
     @contextmanager
     def opened() -> Any:

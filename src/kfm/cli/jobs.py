@@ -20,15 +20,15 @@ import msgspec
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.jobcall import dataset_id_of, request_of, store_of
 from kfm.cli.terminal import say, show, sign
-from kfm.clock import SystemClock
-from kfm.errors import UsageError
-from kfm.joblog import JobLog
+from kfm.jobs.joblog import JobLog
+from kfm.model.clock import SystemClock
+from kfm.model.errors import UsageError
 from kfm.model.ids import ID_PATTERN
 from kfm.model.ledger import JobRow
 from kfm.model.window import window as parse_window
 from kfm.store.base import Store
 from kfm.store.jobs import envelope_of
-from kfm.workspace import Workspace, open_workspace
+from kfm.workspace.folder import Workspace, open_workspace
 
 __all__ = ["configure", "main"]
 
@@ -219,7 +219,7 @@ def _types(args: Any) -> int:
 
 
 def _pools(store: Store, workspace: Workspace, args: Any) -> int:
-    from kfm.pools import pool_rows
+    from kfm.upkeep.pools import pool_rows
 
     rows = store.read(lambda tx: pool_rows(tx, store.now_ms()))
     if args.json:

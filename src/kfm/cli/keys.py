@@ -29,16 +29,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kfm.attest import KeyFolder, channel_heads, fingerprint_of, new_private, slug
+from kfm.channel.roots import adopt_root, check_root, rolled_back, root_problem
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say
-from kfm.durable import create_durably
-from kfm.errors import Denied, IntegrityError, KfmError, UsageError
-from kfm.roots import adopt_root, check_root, rolled_back, root_problem
-from kfm.trust import ROLES
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
+from kfm.keys.attest import KeyFolder, channel_heads, fingerprint_of, new_private, slug
+from kfm.keys.trust import ROLES
+from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_world
 from kfm.zones.base import check_path
+from kfm.zones.durable import create_durably
 
 __all__ = ["configure", "main"]
 

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from kfm.cli.call import Parser, emit
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 
 __all__ = ["configure", "main"]
 

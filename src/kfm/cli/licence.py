@@ -14,17 +14,17 @@ import msgspec
 
 from kfm.cli.approve import signer_of
 from kfm.cli.call import Parser, again, emit
-from kfm.clock import rfc3339
-from kfm.config import change_entry
-from kfm.errors import UsageError
-from kfm.gates.kernel import is_spdx
+from kfm.judge.gates.kernel import is_spdx
+from kfm.judge.permits import Permit, reconsider, write_permit
 from kfm.model import ids
+from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
+from kfm.model.errors import UsageError
 from kfm.model.licences import restrictions
-from kfm.permits import Permit, reconsider, write_permit
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import World
+from kfm.workspace.config import change_entry
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 

@@ -11,7 +11,7 @@ import msgspec
 from kfm.cli.call import Parser
 from kfm.cli.terminal import say, show, sign
 from kfm.model.job import JobLine
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
 
 __all__ = ["configure", "main"]
 

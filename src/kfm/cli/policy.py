@@ -14,15 +14,15 @@ from typing import Any
 
 import msgspec
 
-from kfm import canonical
 from kfm.cli.call import Parser, emit
-from kfm.errors import Denied, IntegrityError, KfmError, UsageError
+from kfm.evidence.status import dataset_status
+from kfm.model import canonical
+from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.policy.base import Decision, Trouble, sources_of
 from kfm.policy.embedded import Embedded, run_tests
 from kfm.policy.subset import check, scan
-from kfm.status import dataset_status
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 
 __all__ = ["configure", "main"]
 
@@ -133,7 +133,7 @@ def _official_input(world: Any, name: str) -> dict[str, Any] | None:
     try:
         if dataset_status(world, name)["version_id"] is None:
             return None
-        document: dict[str, Any] = importlib.import_module("kfm.judgement").policy_input(world, name)
+        document: dict[str, Any] = importlib.import_module("kfm.upkeep.judge_again").policy_input(world, name)
     except (KfmError, OSError) as error:
         why = getattr(error, "happened", None) or f"{getattr(error, 'strerror', None) or 'it cannot be read'}."
         raise IntegrityError(

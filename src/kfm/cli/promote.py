@@ -8,17 +8,17 @@ from typing import Any
 
 import msgspec
 
-from kfm.boundary import located
 from kfm.cli.call import Parser, clock_flag, emit, heed_clock, offer
 from kfm.cli.run import tell
-from kfm.errors import Denied, Fenced, IntegrityError, KfmError, UsageError
-from kfm.inline import promote_run
+from kfm.evidence.proposal import earlier, run_of
+from kfm.evidence.refs import proposal_number
+from kfm.jobs.drive import promote_run
+from kfm.judge.boundary import located
+from kfm.model.errors import Denied, Fenced, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import LedgerRow
-from kfm.proposal import earlier, run_of
-from kfm.ref import proposal_number
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
-from kfm.world import World
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 

@@ -6,8 +6,8 @@ import msgspec
 
 from kfm.cli.call import Parser, clock_flag, emit, upstream_flag
 from kfm.cli.run import run_dataset
-from kfm.errors import UsageError
-from kfm.workspace import open_workspace
+from kfm.model.errors import UsageError
+from kfm.workspace.folder import open_workspace
 
 __all__ = ["configure", "main"]
 

@@ -19,15 +19,15 @@ from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock
 from kfm.cli.run import tell
 from kfm.cli.terminal import progress, show, sign
 from kfm.cli.wal import find_run
-from kfm.errors import Denied, UsageError
+from kfm.evidence.quarantine import CONFLICT, OVERRULED, Desk, Item, Row, decide, runs_with_quarantine
 from kfm.model.dataset import Column
+from kfm.model.errors import Denied, UsageError
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import seconds
-from kfm.quarantine import CONFLICT, OVERRULED, Desk, Item, Row, decide, runs_with_quarantine
-from kfm.targets import targets_of
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import World
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 
@@ -311,7 +311,7 @@ def _replay(workspace: Workspace, world: World, desk: Desk, row: LedgerRow, args
         raise UsageError(
             f"{row.dataset_id} has no partition {row.partition} any more.", expected="a registered one", remedy="kfm dataset check"
         )
-    from kfm.inline import run_target
+    from kfm.jobs.drive import run_target
 
     wanted, whole = desk.again(target, row.run_id)
     if wanted is None or wanted.again is None:

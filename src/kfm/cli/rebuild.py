@@ -5,17 +5,17 @@ from typing import Any
 
 import msgspec
 
-from kfm.boundary import made_by
 from kfm.cli.call import Parser, emit, reader_flag, reader_of
 from kfm.cli.terminal import say, sign
-from kfm.errors import IntegrityError, UsageError
+from kfm.evidence.receipts import read_receipt
+from kfm.judge.boundary import made_by
+from kfm.model.errors import IntegrityError, UsageError
 from kfm.model.receipt import Receipt
-from kfm.rebuild import rebuild, record_of_receipt
-from kfm.receipts import read_receipt
-from kfm.targets import rebuilt_target
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import Target, World
+from kfm.upkeep.rebuild import rebuild, record_of_receipt
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.targets import rebuilt_target
+from kfm.workspace.wiring import open_world
+from kfm.world.world import Target, World
 
 __all__ = ["configure", "main"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say
-from kfm.wiring import reindex_workspace
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import reindex_workspace
 
 __all__ = ["configure", "main"]
 

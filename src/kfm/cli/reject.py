@@ -4,12 +4,12 @@ from typing import Any
 
 from kfm.cli.approve import signer_of
 from kfm.cli.call import Parser, emit
-from kfm.errors import UsageError
-from kfm.proposal import reject, run_of
-from kfm.receipts import finish
-from kfm.ref import proposal_number
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.evidence.proposal import reject, run_of
+from kfm.evidence.receipts import finish
+from kfm.evidence.refs import proposal_number
+from kfm.model.errors import UsageError
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 
 __all__ = ["configure", "main"]
 

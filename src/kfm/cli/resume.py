@@ -6,22 +6,22 @@ from typing import Any
 
 import msgspec
 
-from kfm.acts import set_aside, settle
 from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, offer
 from kfm.cli.run import tell
 from kfm.cli.terminal import progress, say, sign
 from kfm.cli.wal import find_run
-from kfm.erase import finish_erasure, plan_again
-from kfm.errors import KfmError
-from kfm.inline import resume_run
+from kfm.evidence.acts import set_aside, settle
+from kfm.evidence.journal import payload_of
+from kfm.jobs.drive import resume_run
+from kfm.model.errors import KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import seconds
-from kfm.reindex import datasets_with_evidence
-from kfm.targets import resumed_target
-from kfm.wal import payload_of
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import Outcome, World
+from kfm.upkeep.erase import finish_erasure, plan_again
+from kfm.upkeep.reindex import datasets_with_evidence
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.targets import resumed_target
+from kfm.workspace.wiring import open_world
+from kfm.world.world import Outcome, World
 
 __all__ = ["configure", "main"]
 

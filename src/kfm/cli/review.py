@@ -7,14 +7,14 @@ import msgspec
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.gates import tell
 from kfm.cli.terminal import sign
-from kfm.errors import KfmError
-from kfm.judgement import judge_ref
+from kfm.evidence.proposal import count, load, members, run_of
+from kfm.evidence.refs import proposal_number
+from kfm.model.errors import KfmError
 from kfm.model.ledger import LedgerRow
-from kfm.proposal import count, load, members, run_of
-from kfm.ref import proposal_number
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
-from kfm.world import World
+from kfm.upkeep.judge_again import judge_ref
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 

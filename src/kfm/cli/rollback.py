@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 
 from kfm.cli.call import Parser, clock_flag, emit, heed_clock, offer
-from kfm.errors import UsageError
-from kfm.judgement import check_version
-from kfm.operate import rollback
-from kfm.ref import dataset_of, resolve
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.evidence.refs import dataset_of, resolve
+from kfm.model.errors import UsageError
+from kfm.run.take_back import rollback
+from kfm.upkeep.judge_again import check_version
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 
 __all__ = ["configure", "main"]
 

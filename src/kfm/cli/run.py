@@ -9,17 +9,17 @@ import msgspec
 
 from kfm.cli.call import Parser, clock_flag, emit, heed_clock, login, offer, upstream_flag
 from kfm.cli.terminal import progress, say, show, sign
-from kfm.clock import SystemClock
-from kfm.errors import KfmError, UsageError
-from kfm.inline import promote_run, run_target
+from kfm.evidence.run_files import read_run_file
+from kfm.jobs.drive import promote_run, run_target
 from kfm.model.change import told
+from kfm.model.clock import SystemClock
+from kfm.model.errors import KfmError, UsageError
 from kfm.model.ledger import LedgerRow
 from kfm.model.window import bounds, seconds, window
-from kfm.runfiles import read_run_file
-from kfm.targets import targets_of
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import Outcome, Target, World
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
+from kfm.world.world import Outcome, Target, World
 
 __all__ = ["configure", "main", "run_dataset", "still_kept", "tell"]
 
@@ -134,7 +134,7 @@ def _accepted(world: World, target: Target, outcome: Outcome, seen: LedgerRow | 
 
     Where one was `seen` waiting, the word is about that: what changes more than it did must be looked at first.
     """
-    from kfm.proposal import accept, change_of  # a NOOP starts faster without it
+    from kfm.evidence.proposal import accept, change_of  # a NOOP starts faster without it
 
     row = _waiting(world, target)
     if row is None:

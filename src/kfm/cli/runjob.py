@@ -8,24 +8,24 @@ from typing import Any
 
 import msgspec
 
-from kfm.claim import check_switch
 from kfm.cli.call import emit
 from kfm.cli.jobcall import dataset_id_of, request_of, run_here, store_of
 from kfm.cli.terminal import say, show, sign
-from kfm.clock import SystemClock
-from kfm.closing import FOLLOWING
-from kfm.errors import Fenced, IntegrityError, UsageError
-from kfm.heartbeat import Heartbeat
-from kfm.joblog import JobLog
+from kfm.evidence.closing import FOLLOWING
+from kfm.evidence.receipts import read_receipt
 from kfm.jobs.base import job_type, parameters_of
+from kfm.jobs.joblog import JobLog
+from kfm.jobs.worker import LATER_MS, Ended
 from kfm.model import ids
+from kfm.model.clock import SystemClock
+from kfm.model.errors import Fenced, IntegrityError, UsageError
 from kfm.model.job import Input, Request
 from kfm.model.ledger import JobRow, Token
 from kfm.model.receipt import Receipt
-from kfm.receipts import read_receipt
+from kfm.run.claim import check_switch
 from kfm.store.base import Store, Tx
-from kfm.worker import LATER_MS, Ended
-from kfm.workspace import Workspace
+from kfm.store.heartbeat import Heartbeat
+from kfm.workspace.folder import Workspace
 
 __all__ = ["run_job"]
 

@@ -6,8 +6,8 @@ import msgspec
 
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import show, sign
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 
 __all__ = ["configure", "main"]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kfm.cli.call import Parser
-from kfm.config import find_workspace
-from kfm.upstreams import user_note, workspace_note
+from kfm.workspace.config import find_workspace
+from kfm.workspace.upstreams import user_note, workspace_note
 
 __all__ = ["configure", "main"]
 
@@ -22,7 +22,7 @@ def configure(parser: Parser) -> None:
 
 
 def main(args: Any) -> int:
-    from kfm.sample_upstream import SampleUpstream
+    from kfm.samples.upstream import SampleUpstream
 
     server = SampleUpstream(args.port)
     server.start()

@@ -14,21 +14,21 @@ import datetime as dt
 from itertools import takewhile
 from typing import Any
 
-from kfm.claim import check_switch
 from kfm.cli.call import Parser, again, emit, login
 from kfm.cli.scheduler import Tables
 from kfm.cli.terminal import show, sign
-from kfm.clock import rfc3339
-from kfm.errors import UsageError
+from kfm.jobs.schedule.cadence import Timetable, to_ms
+from kfm.jobs.schedule.due import decide, visited
+from kfm.jobs.schedule.scheduler import asked_for, on_event, pause, paused
+from kfm.model.clock import rfc3339
+from kfm.model.errors import UsageError
 from kfm.model.schedule import VisitRow
 from kfm.model.window import window as parse_window
-from kfm.schedule.cadence import Timetable, to_ms
-from kfm.schedule.due import decide, visited
-from kfm.schedule.scheduler import asked_for, on_event, pause, paused
+from kfm.run.claim import check_switch
 from kfm.store.base import Tx
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
-from kfm.world import World
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 

@@ -20,16 +20,16 @@ import msgspec
 
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
-from kfm.clock import rfc3339
-from kfm.config import implicit_schedule, load_schedule, planned_by, schedule_files
-from kfm.errors import KfmError, UsageError
 from kfm.fetch.url import parse_url
-from kfm.schedule.cadence import Timetable
-from kfm.schedule.scheduler import Scheduler, Ticked
-from kfm.targets import targets_of
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import World
+from kfm.jobs.schedule.cadence import Timetable
+from kfm.jobs.schedule.scheduler import Scheduler, Ticked
+from kfm.model.clock import rfc3339
+from kfm.model.errors import KfmError, UsageError
+from kfm.workspace.config import implicit_schedule, load_schedule, planned_by, schedule_files
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["Tables", "configure", "main", "make_scheduler"]
 

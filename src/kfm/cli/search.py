@@ -17,12 +17,12 @@ import msgspec
 
 from kfm.cli.call import Parser, again, emit, reader_flag, reader_of
 from kfm.cli.terminal import colour, say
-from kfm.errors import Denied, UsageError
+from kfm.evidence.refs import dataset_of
+from kfm.model.errors import Denied, UsageError
 from kfm.model.search import Found, Hit
-from kfm.ref import dataset_of
-from kfm.search import is_address, opened, search
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.upkeep.search import is_address, opened, search
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 
 __all__ = ["configure", "main"]
 

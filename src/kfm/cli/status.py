@@ -12,16 +12,16 @@ from typing import Any
 
 import msgspec
 
-from kfm.attention import attention, freshness
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import show, sign
-from kfm.errors import KfmError
+from kfm.evidence.status import dataset_status
+from kfm.model.errors import KfmError
 from kfm.model.origin import told
-from kfm.pools import pool_rows
-from kfm.status import dataset_status
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import World
+from kfm.upkeep.attention import attention, freshness
+from kfm.upkeep.pools import pool_rows
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 

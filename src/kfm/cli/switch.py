@@ -14,12 +14,12 @@ import msgspec
 from kfm.cli.call import Parser, emit, login
 from kfm.cli.jobcall import store_of
 from kfm.cli.terminal import say, show, sign
-from kfm.clock import SystemClock, rfc3339
-from kfm.errors import UsageError
 from kfm.jobs import JOB_MODULES
-from kfm.masking import masked
+from kfm.model.clock import SystemClock, rfc3339
+from kfm.model.errors import UsageError
+from kfm.model.masking import masked
 from kfm.store.base import Store
-from kfm.workspace import Workspace, open_workspace
+from kfm.workspace.folder import Workspace, open_workspace
 
 __all__ = ["configure", "main"]
 

@@ -7,8 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from kfm.errors import UsageError
-from kfm.masking import masked
+from kfm.model.errors import UsageError
+from kfm.model.masking import masked
 
 __all__ = ["Progress", "agreed", "colour", "mask_home", "program", "progress", "say", "say_error", "show", "sign"]
 

@@ -9,11 +9,11 @@ from kfm.cli.call import Parser, upstream_flag
 from kfm.cli.scheduler import make_scheduler
 from kfm.cli.terminal import say, sign
 from kfm.cli.worker import make_worker
-from kfm.clock import SystemClock
-from kfm.errors import KfmError
+from kfm.model.clock import SystemClock
+from kfm.model.errors import KfmError
 from kfm.model.ledger import JobRow
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
 
 __all__ = ["configure", "main"]
 

@@ -13,14 +13,14 @@ from kfm.cli.call import Parser, emit, guard
 from kfm.cli.init import make_workspace
 from kfm.cli.run import tell
 from kfm.cli.terminal import progress
-from kfm.clock import SystemClock
-from kfm.config import find_workspace, load_updater
-from kfm.errors import UsageError
-from kfm.inline import run_target
+from kfm.jobs.drive import run_target
+from kfm.model.clock import SystemClock
 from kfm.model.dataset import UpdaterConfig
-from kfm.targets import updater_target
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
+from kfm.model.errors import UsageError
+from kfm.workspace.config import find_workspace, load_updater
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.targets import updater_target
+from kfm.workspace.wiring import open_world
 
 __all__ = ["main"]
 

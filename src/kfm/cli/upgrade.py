@@ -19,19 +19,19 @@ import msgspec
 import yaml
 from msgspec import UNSET
 
-from kfm.attest import KeyFolder
+from kfm.channel.roots import record_root
 from kfm.cli.call import Parser, emit
-from kfm.config import change_entry, entry_path, parse, registered
-from kfm.durable import replace_durably
-from kfm.errors import Denied, KfmError
-from kfm.projection import project, stale_records
-from kfm.release import shown_last
-from kfm.retention import alone
-from kfm.roots import record_root
-from kfm.sealing import seal_dataset
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import World
+from kfm.evidence.projection import project, stale_records
+from kfm.judge.release import shown_last
+from kfm.keys.attest import KeyFolder
+from kfm.model.errors import Denied, KfmError
+from kfm.upkeep.retention import alone
+from kfm.upkeep.sealing import seal_dataset
+from kfm.workspace.config import change_entry, entry_path, parse, registered
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
+from kfm.zones.durable import replace_durably
 
 __all__ = ["configure", "main"]
 

@@ -13,20 +13,20 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kfm.bundle import BundleReport, verify_bundle
 from kfm.cli.bundle import mapped
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
 from kfm.cli.witness import check, read_witness
-from kfm.durable import replace_durably
-from kfm.errors import UsageError
+from kfm.evidence.folder_check import Verified, verify_folder
+from kfm.evidence.refs import dataset_of, resolve
+from kfm.keys.trust import Trust
+from kfm.model.errors import UsageError
 from kfm.model.origin import told
-from kfm.ref import dataset_of, resolve
-from kfm.trust import Trust
-from kfm.verified import Verified, verify_folder
-from kfm.verify import verify_dataset, verify_receipts
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
+from kfm.upkeep.bundle import BundleReport, verify_bundle
+from kfm.upkeep.verify import verify_dataset, verify_receipts
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.zones.durable import replace_durably
 
 __all__ = ["configure", "main"]
 

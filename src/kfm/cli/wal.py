@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 
 from kfm.cli.call import Parser, emit
-from kfm.errors import IntegrityError, UsageError
+from kfm.evidence.journal import check_chain
+from kfm.evidence.run_files import read_run_file
+from kfm.model.errors import IntegrityError, UsageError
 from kfm.model.ledger import LedgerRow, WalRecord
-from kfm.runfiles import read_run_file
-from kfm.wal import check_chain
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
-from kfm.world import World
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "find_run", "journal_of", "main"]
 

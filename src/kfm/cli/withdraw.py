@@ -16,22 +16,23 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kfm import canonical, inbox
-from kfm.acts import Act, meant
-from kfm.boundary import located
 from kfm.cli.approve import signer_of
 from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, offer
 from kfm.cli.terminal import agreed, say
 from kfm.connectors.base import CaptureRefused
 from kfm.diff.base import Diff, to_json
-from kfm.erase import backups_of, finish_erasure, left_in_inbox, plan_again, unfinished
-from kfm.errors import Denied, UsageError
-from kfm.judgement import check_version, may_show
+from kfm.evidence import inbox
+from kfm.evidence.acts import Act, meant
+from kfm.judge.boundary import located
+from kfm.model import canonical
 from kfm.model.channel import GenerationPredicate
-from kfm.operate import lift, withdraw_rule, withdraw_whole
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
-from kfm.world import World
+from kfm.model.errors import Denied, UsageError
+from kfm.run.take_back import lift, withdraw_rule, withdraw_whole
+from kfm.upkeep.erase import backups_of, finish_erasure, left_in_inbox, plan_again, unfinished
+from kfm.upkeep.judge_again import check_version, may_show
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 

@@ -7,16 +7,16 @@ kfm witness check DIR                                            exit 6 when the
 from pathlib import Path
 from typing import Any
 
-from kfm.attest import check_witnesses, unwrap, witness_statement
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
-from kfm.durable import create_durably
-from kfm.errors import Denied, IntegrityError, UsageError
+from kfm.evidence.folder_check import Verified
+from kfm.keys.attest import check_witnesses, unwrap, witness_statement
 from kfm.model import ids
-from kfm.verified import Verified
-from kfm.wiring import open_world
-from kfm.workspace import open_workspace
-from kfm.world import World
+from kfm.model.errors import Denied, IntegrityError, UsageError
+from kfm.workspace.folder import open_workspace
+from kfm.workspace.wiring import open_world
+from kfm.world.world import World
+from kfm.zones.durable import create_durably
 
 __all__ = ["check", "configure", "main", "read_witness"]
 

@@ -18,14 +18,14 @@ from typing import Any
 from kfm.cli.call import Parser, emit, upstream_flag
 from kfm.cli.jobcall import store_of
 from kfm.cli.terminal import say, show, sign
-from kfm.clock import SystemClock, rfc3339
-from kfm.errors import UsageError
-from kfm.job_process import context_of
-from kfm.joblog import JobLog, metrics
+from kfm.jobs.joblog import JobLog, metrics
+from kfm.jobs.worker import Limits, Worker
+from kfm.model.clock import SystemClock, rfc3339
+from kfm.model.errors import UsageError
 from kfm.model.ledger import JobRow
 from kfm.store.base import Store
-from kfm.worker import Limits, Worker
-from kfm.workspace import Workspace, open_workspace
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.job_process import context_of
 
 __all__ = ["configure", "main", "make_worker"]
 
@@ -100,7 +100,7 @@ def make_worker(
         name=name or f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(2)}",
         slots=slots,
         lease_seconds=workspace.config.lease_seconds,
-        command=[sys.executable, "-m", "kfm.job_process"],
+        command=[sys.executable, "-m", "kfm.workspace.job_process"],
         tell=tell,
         limits=lambda job: _limits(workspace, job),
         died=lambda job, run_id, why: _receipt_of_the_dead(workspace, job, run_id, why),
@@ -128,7 +128,7 @@ def _receipt_of_the_dead(workspace: Workspace, job: JobRow, run_id: str, why: st
     """A process that could not write its receipt gets one that says so."""
     from kfm.jobs import module_of
     from kfm.jobs.base import JobResult, NoParameters, job_type, write_receipt
-    from kfm.wiring import open_world
+    from kfm.workspace.wiring import open_world
 
     if module_of(job.job_type) is None:
         return

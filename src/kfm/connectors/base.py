@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, NoReturn
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from kfm.errors import Quarantined, StepFailed
 from kfm.model.change import Measured
 from kfm.model.dataset import Column, Location, Release
+from kfm.model.errors import Quarantined, StepFailed
 from kfm.model.isolation import Held
 
 __all__ = [

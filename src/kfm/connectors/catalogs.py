@@ -9,7 +9,7 @@ from urllib.parse import urljoin
 import msgspec
 
 from kfm.connectors.base import Books, Refused, TransformJob, TransformResult, plain
-from kfm.connectors.kinds.base import Ask
+from kfm.connectors.kind import Ask
 
 __all__ = ["FOUND", "offers"]
 

@@ -22,9 +22,9 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from kfm import confine
 from kfm.connectors import guard
 from kfm.connectors.base import MEMORY_BYTES, Held, Refused, TransformJob
+from kfm.sandbox import confine
 
 __all__ = ["main", "nursery", "script", "trial"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kfm.errors import UsageError
+from kfm.model.errors import UsageError
 
 if TYPE_CHECKING:
     import ast

@@ -26,7 +26,7 @@ class Loaded(NamedTuple):
 
 def module_of(name: str) -> Any:
     """The code of a kind."""
-    return importlib.import_module(f"kfm.connectors.kinds.{name}")
+    return importlib.import_module(f"kfm.kinds.{name}")
 
 
 def load(name: str) -> Loaded:

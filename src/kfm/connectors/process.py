@@ -31,8 +31,8 @@ from kfm.connectors.base import (
     TransformJob,
     TransformResult,
 )
-from kfm.errors import Denied, MissingExtra
 from kfm.model.dataset import DatasetEntry
+from kfm.model.errors import Denied, MissingExtra
 from kfm.model.labels import is_private
 
 __all__ = ["MEMORY_BYTES", "held_here", "kept_cold", "kept_warm", "printed", "run_inline", "run_transform"]

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kfm import canonical
 from kfm.connectors.base import Step
+from kfm.model import canonical
 from kfm.model.dataset import Release
 
 __all__ = ["Explained", "Numbers", "Shown", "band", "in_cells", "in_groups", "settled", "step"]

@@ -26,7 +26,7 @@ from kfm.connectors.geometry import GeoColumn, Problem, encode, invalid_count
 from kfm.connectors.hooks import discover, judge_table
 from kfm.connectors.infer import Inferred, Widen
 from kfm.connectors.keys import MOST, Duplicates, KeyFile
-from kfm.connectors.kinds.base import Ask, NotFetched
+from kfm.connectors.kind import Ask, NotFetched
 from kfm.connectors.loading import Loaded, load
 from kfm.connectors.rejects import Rejects, mend
 from kfm.connectors.rows import Batch

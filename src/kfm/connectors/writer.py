@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kfm import canonical
-from kfm.clock import rfc3339
 from kfm.connectors.base import ColumnProfile, Refused
 from kfm.connectors.geometry import GeoColumn
 from kfm.connectors.values import ARROW
+from kfm.model import canonical
+from kfm.model.clock import rfc3339
 from kfm.model.dataset import Column
 
 __all__ = ["Extent", "TableWriter", "arrow_schema"]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kfm.errors import IntegrityError
+from kfm.model.errors import IntegrityError
 
 __all__ = ["Rows", "Side", "aligned", "same"]
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kfm.backup import UNFINISHED
 from kfm.drill import trace
 from kfm.drill.passes import ended_group, environment
 from kfm.drill.trace import Point
-from kfm.errors import StepFailed, UsageError
+from kfm.model.errors import StepFailed, UsageError
+from kfm.workspace.backup import UNFINISHED
 
 __all__ = ["SCENES", "Killed", "Sweep", "drill_commands"]
 

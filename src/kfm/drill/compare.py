@@ -6,14 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.attest import unwrap
-from kfm.clock import SystemClock
 from kfm.drill.copies import Bench
-from kfm.errors import KfmError
+from kfm.evidence.journal import check_chain, fold
+from kfm.keys.attest import unwrap
+from kfm.model.clock import SystemClock
+from kfm.model.errors import KfmError
 from kfm.store.base import LedgerRow, WalRecord
 from kfm.store.locks import LockFolder
 from kfm.store.sqlite import SqliteStore
-from kfm.wal import check_chain, fold
 from kfm.zones.base import hash_file
 from kfm.zones.local import LocalZone
 

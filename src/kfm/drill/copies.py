@@ -12,15 +12,15 @@ from typing import Any
 
 import msgspec
 
-from kfm.attest import KeyFolder, new_private, statement
-from kfm.clock import SystemClock
-from kfm.commitments import Vaults
-from kfm.errors import IntegrityError, UsageError
+from kfm.keys.attest import KeyFolder, new_private, statement
+from kfm.keys.commitments import Vaults
+from kfm.model.clock import SystemClock
+from kfm.model.errors import IntegrityError, UsageError
 from kfm.store.base import LedgerRow
 from kfm.store.sqlite import SqliteStore
-from kfm.targets import targets_of
-from kfm.upstreams import recorded_by
-from kfm.workspace import Workspace
+from kfm.workspace.folder import Workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.upstreams import recorded_by
 
 __all__ = ["Bench", "bench"]
 

@@ -13,12 +13,12 @@ from typing import Any, NoReturn, cast
 
 import msgspec
 
-from kfm.heartbeat import Heartbeat
-from kfm.inline import run_target
+from kfm.jobs.drive import run_target
 from kfm.store.base import Store
-from kfm.targets import targets_of
-from kfm.wiring import open_world
-from kfm.workspace import Workspace, open_workspace
+from kfm.store.heartbeat import Heartbeat
+from kfm.workspace.folder import Workspace, open_workspace
+from kfm.workspace.targets import targets_of
+from kfm.workspace.wiring import open_world
 
 __all__ = ["CountingStore", "main"]
 

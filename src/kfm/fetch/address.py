@@ -6,9 +6,9 @@ import socket
 import threading
 from collections.abc import Callable
 
-from kfm.errors import Denied, UpstreamUnavailable
 from kfm.fetch.base import UpstreamRefused
 from kfm.fetch.trouble import Transient
+from kfm.model.errors import Denied, UpstreamUnavailable
 
 __all__ = ["Lookup", "checked_addresses", "in_time", "inner", "lookup", "refusal"]
 

@@ -4,13 +4,13 @@ import ipaddress
 import socket
 from typing import TYPE_CHECKING
 
-from kfm.errors import UsageError
 from kfm.fetch.address import Lookup, checked_addresses, in_time
 from kfm.fetch.base import UpstreamRefused
 from kfm.fetch.pace import Pace
 from kfm.fetch.trouble import Transient
 from kfm.fetch.url import Target
 from kfm.fetch.wire import network_reason
+from kfm.model.errors import UsageError
 
 if TYPE_CHECKING:
     import ssl

@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 from urllib.parse import unquote
 
-from kfm.errors import Denied, UpstreamUnavailable
 from kfm.fetch.base import Fetched, FetchRequest, take_room
 from kfm.fetch.url import FILE
+from kfm.model.errors import Denied, UpstreamUnavailable
 
 __all__ = ["FileFetcher"]
 

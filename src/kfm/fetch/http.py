@@ -12,8 +12,6 @@ from types import MappingProxyType
 
 import msgspec
 
-from kfm.clock import rfc3339
-from kfm.errors import UpstreamUnavailable
 from kfm.fetch.address import Lookup, lookup
 from kfm.fetch.backoff import LONGEST_WAIT_S, Backoff, retry_after_seconds
 from kfm.fetch.base import AskedToWait, Fetched, FetchRequest, SecretEchoed, UpstreamRefused, Wait, too_large
@@ -29,7 +27,9 @@ from kfm.fetch.question import Asking, Condition, Question, gave_up
 from kfm.fetch.trouble import Transient
 from kfm.fetch.url import Target, canonical_url, expand_url, find_inline_secret, masked_url
 from kfm.fetch.wire import Head, Wire, read_body
-from kfm.masking import Echo, masked
+from kfm.model.clock import rfc3339
+from kfm.model.errors import UpstreamUnavailable
+from kfm.model.masking import Echo, masked
 
 __all__ = ["HttpFetcher", "canonical_url", "expand_url", "find_inline_secret", "resolve_headers", "unexpected_status"]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from kfm.errors import UpstreamUnavailable
+from kfm.model.errors import UpstreamUnavailable
 
 __all__ = ["Pace"]
 

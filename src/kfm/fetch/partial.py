@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from kfm.errors import StepFailed
+from kfm.model.errors import StepFailed
 
 __all__ = ["Partial"]
 

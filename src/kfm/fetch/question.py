@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 from urllib.parse import quote, urljoin
 
-from kfm.errors import Denied, UpstreamUnavailable, UsageError
 from kfm.fetch.address import inner
 from kfm.fetch.base import FetchRequest, UpstreamRefused
 from kfm.fetch.connect import Dialer
@@ -14,6 +13,7 @@ from kfm.fetch.etag import strong_etag
 from kfm.fetch.pace import Pace
 from kfm.fetch.url import DEFAULT_PORTS, Target, find_inline_secret, masked_url, parse_url
 from kfm.fetch.wire import Head, Wire, read_head
+from kfm.model.errors import Denied, UpstreamUnavailable, UsageError
 
 __all__ = ["Asking", "Condition", "Question", "gave_up", "usable_target"]
 

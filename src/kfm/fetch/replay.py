@@ -9,11 +9,11 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from kfm.errors import IntegrityError, UpstreamUnavailable, UsageError
 from kfm.fetch.base import Fetched, FetchRequest, take_room
 from kfm.fetch.http import PASSING, unexpected_status
 from kfm.fetch.question import gave_up, usable_target
 from kfm.fetch.url import FILE, masked_url, names_a_secret, parse_url
+from kfm.model.errors import IntegrityError, UpstreamUnavailable, UsageError
 from kfm.model.origin import recorded_as
 
 __all__ = ["Recording", "Recordings", "ReplayFetcher"]

@@ -11,9 +11,9 @@ from typing import NoReturn
 
 import msgspec
 
-from kfm.errors import UpstreamUnavailable
 from kfm.fetch.pace import Pace
 from kfm.fetch.trouble import Transient
+from kfm.model.errors import UpstreamUnavailable
 
 __all__ = ["Head", "Wire", "network_reason", "read_body", "read_head"]
 

@@ -10,19 +10,19 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.boundary import Opened, data_of
-from kfm.claim import check_switch
-from kfm.clock import rfc3339
-from kfm.errors import Denied, KfmError, StepFailed, UsageError
+from kfm.evidence.receipts import _tool_versions, pretty, receipt_path
 from kfm.jobs import JOB_MODULES, module_of
-from kfm.masking import masked
+from kfm.judge.boundary import Opened, data_of
 from kfm.model import ids
+from kfm.model.clock import rfc3339
+from kfm.model.errors import Denied, KfmError, StepFailed, UsageError
 from kfm.model.ledger import JobRow
+from kfm.model.masking import masked
 from kfm.model.meant import meant
 from kfm.model.receipt import PolicyDecision, Provenance, Receipt, ReceiptError, ReceiptInput, ReceiptOutput
 from kfm.model.schedule import without_emitter
-from kfm.receipts import _tool_versions, pretty, receipt_path
-from kfm.world import Target, World
+from kfm.run.claim import check_switch
+from kfm.world.world import Target, World
 
 __all__ = ["JOB_MODULES", "JobContext", "JobResult", "JobType", "NoParameters", "catalog_table", "job_type", "readable", "work"]
 

@@ -4,13 +4,13 @@ import datetime as dt
 
 import msgspec
 
-from kfm.clock import rfc3339
-from kfm.errors import UsageError
+from kfm.evidence.projection import tick
+from kfm.evidence.receipts import pack_receipts
+from kfm.evidence.run_files import pack_noops
 from kfm.jobs.base import JobContext, JobResult, JobType
-from kfm.projection import tick
-from kfm.receipts import pack_receipts
-from kfm.reindex import datasets_with_evidence
-from kfm.runfiles import pack_noops
+from kfm.model.clock import rfc3339
+from kfm.model.errors import UsageError
+from kfm.upkeep.reindex import datasets_with_evidence
 
 __all__ = ["JOB", "Parameters"]
 

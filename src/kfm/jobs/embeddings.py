@@ -2,15 +2,15 @@
 
 import msgspec
 
-from kfm.boundary import Opened, located
-from kfm.errors import StepFailed
+from kfm.evidence.refs import resolve
 from kfm.extras.search.base import FORMAT, build, model, passages
 from kfm.jobs.base import JobContext, JobResult, JobType, readable
+from kfm.judge.boundary import Opened, located
+from kfm.model.errors import StepFailed
 from kfm.model.receipt import ReceiptInput, ReceiptOutput
 from kfm.model.search import IndexNote
-from kfm.ref import resolve
-from kfm.search import index_note, index_path
-from kfm.world import World
+from kfm.upkeep.search import index_note, index_path
+from kfm.world.world import World
 
 __all__ = ["JOB", "Parameters"]
 

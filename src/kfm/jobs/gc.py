@@ -2,12 +2,12 @@
 
 import msgspec
 
-from kfm.clock import rfc3339
-from kfm.errors import Fenced
 from kfm.jobs.base import JobContext, JobResult, JobType, write_receipt
+from kfm.model.clock import rfc3339
+from kfm.model.errors import Fenced
 from kfm.model.receipt import PolicyDecision
-from kfm.reindex import datasets_with_evidence
-from kfm.retention import GRACE, Swept, doomed, settle, sweep
+from kfm.upkeep.reindex import datasets_with_evidence
+from kfm.upkeep.retention import GRACE, Swept, doomed, settle, sweep
 
 __all__ = ["JOB", "Parameters"]
 

@@ -2,16 +2,16 @@
 
 import msgspec
 
-from kfm.closing import owed
-from kfm.errors import Denied, Fenced
-from kfm.inline import run_target
+from kfm.evidence.closing import owed
+from kfm.evidence.receipts import receipt_path
 from kfm.jobs.base import JobContext, JobResult, JobType
+from kfm.jobs.drive import run_target
+from kfm.model.errors import Denied, Fenced
 from kfm.model.job import Request
 from kfm.model.receipt import PolicyDecision, ReceiptOutput
 from kfm.model.schedule import trigger_of
-from kfm.receipts import receipt_path
 from kfm.store.base import Tx
-from kfm.world import Outcome
+from kfm.world.world import Outcome
 
 __all__ = ["JOB", "Parameters"]
 

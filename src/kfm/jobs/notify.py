@@ -5,17 +5,16 @@ from typing import Any
 
 import msgspec
 
-from kfm import canonical
-from kfm.clock import rfc3339
-from kfm.errors import Denied, UsageError
+from kfm.evidence.projection import deliver
+from kfm.evidence.status import dataset_status
 from kfm.fetch.base import FetchRequest
 from kfm.fetch.url import host_of
 from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters, readable
-from kfm.masking import keep_secret
-from kfm.model import ids
+from kfm.model import canonical, ids
+from kfm.model.clock import rfc3339
+from kfm.model.errors import Denied, UsageError
+from kfm.model.masking import keep_secret
 from kfm.model.receipt import PolicyDecision, ReceiptOutput
-from kfm.projection import deliver
-from kfm.status import dataset_status
 
 __all__ = ["JOB", "Notice"]
 

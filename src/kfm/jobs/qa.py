@@ -5,13 +5,13 @@ from typing import Literal
 
 import msgspec
 
-from kfm.errors import StepFailed
-from kfm.gates.base import Verdict
+from kfm.evidence.receipts import pretty
 from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters
-from kfm.judgement import Judgement, judge_ref
 from kfm.model import ids
+from kfm.model.errors import StepFailed
 from kfm.model.receipt import PolicyDecision, ReceiptInput, ReceiptOutput
-from kfm.receipts import pretty
+from kfm.model.verdict import Verdict
+from kfm.upkeep.judge_again import Judgement, judge_ref
 
 __all__ = ["JOB", "Check", "QaReport"]
 

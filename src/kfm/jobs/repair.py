@@ -1,11 +1,11 @@
 """Put one dataset in order: finish what was left, show and archive what should be, set damage aside."""
 
-from kfm.doctor import examine
-from kfm.errors import KfmError
-from kfm.inline import promote_run
 from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters
+from kfm.jobs.drive import promote_run
+from kfm.model.errors import KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.model.receipt import PolicyDecision
+from kfm.upkeep.doctor import examine
 
 __all__ = ["JOB"]
 

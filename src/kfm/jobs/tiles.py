@@ -5,14 +5,14 @@ from importlib.metadata import version
 
 import msgspec
 
-from kfm import canonical
-from kfm.boundary import Opened, located
-from kfm.errors import IntegrityError
+from kfm.evidence.receipts import pretty
 from kfm.extras.tiles.base import Options, Tiles, build, check, has_places
 from kfm.jobs.base import JobContext, JobResult, JobType, readable
+from kfm.judge.boundary import Opened, located
+from kfm.model import canonical
+from kfm.model.errors import IntegrityError
 from kfm.model.receipt import PolicyDecision, ReceiptInput, ReceiptOutput
-from kfm.receipts import pretty
-from kfm.world import World
+from kfm.world.world import World
 from kfm.zones.base import hash_file, room
 
 __all__ = ["JOB", "tiles_folder"]

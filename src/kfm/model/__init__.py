@@ -1,1 +1,4 @@
-"""The words of kfm as frozen records: what crosses a disk, a wire or a process."""
+"""The words: records, identities, canonical JSON, clock, errors, paths.
+
+Everything here is plain data and pure functions; it knows no file, no database and no other room.
+"""

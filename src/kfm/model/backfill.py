@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from kfm import canonical
-from kfm.clock import rfc3339
-from kfm.errors import UsageError
+from kfm.model import canonical
+from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry, DatasetId, Identifier, Share
+from kfm.model.errors import UsageError
 from kfm.model.ids import digest
 from kfm.model.meant import meant
 from kfm.model.window import _moment as moment

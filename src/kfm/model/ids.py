@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, NewType
 
-from kfm import canonical
-from kfm.errors import UsageError
+from kfm.model import canonical
+from kfm.model.errors import UsageError
 
 __all__ = [
     "DATASET_ID_PATTERN",

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from kfm.errors import UsageError
+from kfm.model.errors import UsageError
 from kfm.model.ids import DATASET_ID_PATTERN
 
 __all__ = ["Envelope", "Input", "JobLine", "Request", "Signal", "Trace", "backoff_ms", "check_inputs"]

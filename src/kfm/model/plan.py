@@ -5,9 +5,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm import canonical
-from kfm.errors import UsageError
-from kfm.model import ids
+from kfm.model import canonical, ids
+from kfm.model.errors import UsageError
 
 __all__ = ["Plan", "SourceRef", "Step", "export", "load", "order", "plan_hash"]
 

@@ -3,8 +3,8 @@
 import datetime as dt
 import re
 
-from kfm.clock import rfc3339
-from kfm.errors import UsageError
+from kfm.model.clock import rfc3339
+from kfm.model.errors import UsageError
 
 __all__ = ["bounds", "seconds", "window"]
 

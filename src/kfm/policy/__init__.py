@@ -1,1 +1,4 @@
-"""Rules in Rego: what they decide, who evaluates them, and which part of the language they may use."""
+"""Rules asked as code, embedded or by OPA.
+
+A rule that is missing, broken, slow or odd denies.
+"""

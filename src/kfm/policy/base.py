@@ -7,8 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from kfm import canonical
-from kfm.model import ids
+from kfm.model import canonical, ids
 
 __all__ = ["Decision", "Evaluator", "Preparable", "Trouble", "is_test", "policy_digest", "sources_of"]
 

@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from kfm import canonical
-from kfm.errors import KfmError
-from kfm.model import ids
+from kfm.model import canonical, ids
+from kfm.model.errors import KfmError
 from kfm.policy.base import Decision, Trouble, is_test, policy_digest
 from kfm.policy.subset import PACKAGE, scan
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import regorus
 
-from kfm import confine
+from kfm.sandbox import confine
 
 __all__ = ["main"]
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from kfm.errors import UsageError
+from kfm.model.errors import UsageError
 from kfm.policy.base import Trouble
 from kfm.policy.careful import Careful
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from kfm.errors import Fenced
 from kfm.model.backfill import BackfillRow, PartRow
+from kfm.model.errors import Fenced
 from kfm.store.view import SQL, View
 
 __all__ = ["BackfillView"]

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from kfm.errors import StepFailed
-from kfm.interrupts import finishing
+from kfm.model.errors import StepFailed
+from kfm.model.interrupts import finishing
 
 __all__ = ["Committer", "Ticket"]
 

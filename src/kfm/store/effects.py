@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kfm.clock import rfc3339
+from kfm.model.clock import rfc3339
 from kfm.store.view import View
 
 __all__ = ["EffectView"]

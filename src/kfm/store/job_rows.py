@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.clock import rfc3339
+from kfm.model.clock import rfc3339
 from kfm.model.job import backoff_ms
 from kfm.model.ledger import JobRow
 from kfm.store.leases import LeaseView

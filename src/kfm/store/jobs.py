@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from kfm.errors import UsageError
 from kfm.model import ids
+from kfm.model.errors import UsageError
 from kfm.model.job import Envelope, Input, Request, Trace, check_inputs
 from kfm.model.ledger import JobRow
 from kfm.store.job_rows import JobRows, must_be_job

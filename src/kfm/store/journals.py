@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.errors import IntegrityError
+from kfm.model.errors import IntegrityError
 from kfm.model.ledger import WalRecord
 from kfm.store.view import SQL, View
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from kfm.errors import Fenced
+from kfm.model.errors import Fenced
 from kfm.model.ledger import Token
 from kfm.store.view import Row, View
 

@@ -5,8 +5,8 @@ import fcntl
 import os
 from pathlib import Path
 
-from kfm.flock import is_unlocked
 from kfm.store.base import Token
+from kfm.zones.flock import is_unlocked
 
 __all__ = ["LockFolder", "NoLocks"]
 

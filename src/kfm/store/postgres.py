@@ -15,8 +15,8 @@ import psycopg
 from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
-from kfm.clock import Clock
-from kfm.errors import Fenced, IntegrityError, KfmError, StepFailed, StoreUnavailable, UsageError
+from kfm.model.clock import Clock
+from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed, StoreUnavailable, UsageError
 from kfm.store.address import password_in, shown
 from kfm.store.base import Tx
 from kfm.store.dialect import TIMES, migration, to_postgres

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from kfm import canonical
-from kfm.errors import Fenced, IntegrityError
+from kfm.model import canonical
+from kfm.model.errors import Fenced, IntegrityError
 from kfm.model.ledger import LedgerRow
 from kfm.store.leases import LeaseView
 from kfm.store.view import SQL, Row, View, insert_sql

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kfm.clock import rfc3339
+from kfm.model.clock import rfc3339
 from kfm.model.ledger import JobRow
 from kfm.store.view import View
 

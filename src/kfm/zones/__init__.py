@@ -1,1 +1,4 @@
-"""Zones: where bytes live. Truth is written once, projections are rendered."""
+"""Named bytes that appear whole or not at all.
+
+Whoever writes a file writes it here: durable when the call returns, never half. It knows nothing of what the bytes mean.
+"""

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from kfm.errors import UsageError
+from kfm.model.errors import UsageError
 
 __all__ = ["copied", "Stored", "Zone", "check_path", "hash_file", "lines_of", "note", "room"]
 

@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kfm.durable import sync_folder
-from kfm.errors import IntegrityError, StepFailed
-from kfm.flock import is_unlocked
+from kfm.model.errors import IntegrityError, StepFailed
 from kfm.zones.base import Stored, check_path, hash_file
+from kfm.zones.durable import sync_folder
+from kfm.zones.flock import is_unlocked
 
 __all__ = ["LocalZone"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, TransformJob, toolchain
 from kfm.connectors.process import kept_cold, kept_warm, run_inline, run_transform
-from kfm.errors import MissingExtra
+from kfm.model.errors import MissingExtra
 
 pytestmark = pytest.mark.usefixtures("started_children")
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from kfm import confine
 from kfm.connectors import process
 from kfm.connectors.base import TransformJob
 from kfm.model.dataset import DatasetEntry, Source
+from kfm.sandbox import confine
 
 HEADERS = (Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), Path("/usr/include/asm-generic/unistd.h"))
 WITH_ARGUMENTS = {

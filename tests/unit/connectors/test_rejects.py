@@ -11,7 +11,7 @@ import pytest
 from kfm.connectors import text
 from kfm.connectors.base import InputFile, TransformJob
 from kfm.connectors.feed import Context, Feed
-from kfm.connectors.kinds.base import RowReader
+from kfm.connectors.kind import RowReader
 from kfm.connectors.process import run_inline
 from kfm.connectors.rejects import check_value, record_digest
 from kfm.connectors.rows import Loose, batch_of

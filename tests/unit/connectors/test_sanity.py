@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec import UNSET
 
-from kfm import part
 from kfm.connectors import writer
 from kfm.connectors.process import run_inline
 from kfm.model.dataset import Column
 from kfm.model.limits import wrong_limits
-from kfm.world import Target
+from kfm.run import part
+from kfm.world.world import Target
 
 
 def stated(kind: str, **limits: Any) -> Column:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.conftest import until
 
-from kfm import masking
 from kfm.fetch.base import FetchRequest
 from kfm.fetch.http import HttpFetcher
+from kfm.model import masking
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ import socket
 
 import pytest
 
-from kfm.errors import Denied, UpstreamUnavailable
 from kfm.fetch.address import checked_addresses, lookup, refusal
 from kfm.fetch.base import UpstreamRefused
 from kfm.fetch.trouble import Transient
+from kfm.model.errors import Denied, UpstreamUnavailable
 
 
 @pytest.mark.parametrize(

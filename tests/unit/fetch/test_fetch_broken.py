@@ -5,8 +5,8 @@ import hashlib
 
 import pytest
 
-from kfm.errors import UpstreamUnavailable
 from kfm.fetch.base import AskedToWait, Wait
+from kfm.model.errors import UpstreamUnavailable
 
 TAG = '"v1"'
 BODY = b"0123456789" * 10

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from kfm.errors import UsageError
 from kfm.fetch import credentials
 from kfm.fetch.credentials import query_references, resolve_query
 from kfm.fetch.http import resolve_headers
-from kfm.masking import masked
+from kfm.model.errors import UsageError
+from kfm.model.masking import masked
 
 
 def test_references_become_values(monkeypatch, tmp_path):

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from kfm.errors import Denied, KfmError, StepFailed, UpstreamUnavailable, UsageError
 from kfm.fetch.base import Budget, Fetcher, FetchRequest, TooLarge, UpstreamRefused
 from kfm.fetch.http import HttpFetcher
 from kfm.fetch.question import usable_target
+from kfm.model.errors import Denied, KfmError, StepFailed, UpstreamUnavailable, UsageError
 
 TAG = '"v1"'
 BODY = b"a,b\n1,2\n"

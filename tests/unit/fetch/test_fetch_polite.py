@@ -12,10 +12,10 @@ from itertools import pairwise
 
 import pytest
 
-from kfm.errors import UpstreamUnavailable
 from kfm.fetch.base import FetchRequest, Wait
 from kfm.fetch.polite import Manners
 from kfm.model.dataset import HostLimits, Polite
+from kfm.model.errors import UpstreamUnavailable
 
 HOST = "data.example"
 BUSY = "polite: 2 requests to this host are under way"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kfm.errors import UpstreamUnavailable, UsageError
 from kfm.fetch.base import FetchRequest, SecretEchoed, UpstreamRefused
+from kfm.model.errors import UpstreamUnavailable, UsageError
 
 BODY = b'{"features": []}'
 ASKED = '{"limit": 10, "name": "é"}'

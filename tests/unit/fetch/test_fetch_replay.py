@@ -7,10 +7,10 @@ import pytest
 from tests.conftest import SHARED
 from tests.replay_server import ReplayServer
 
-from kfm.errors import Denied, IntegrityError, UpstreamUnavailable, UsageError
 from kfm.fetch.base import FetchRequest, TooLarge, UpstreamRefused
 from kfm.fetch.http import HttpFetcher
 from kfm.fetch.replay import Recording, Recordings, ReplayFetcher
+from kfm.model.errors import Denied, IntegrityError, UpstreamUnavailable, UsageError
 
 HOST = "data.example"
 SEARCH = f"https://{HOST}/search"

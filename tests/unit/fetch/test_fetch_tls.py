@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from kfm.errors import UpstreamUnavailable
 from kfm.fetch.base import FetchRequest, UpstreamRefused
+from kfm.model.errors import UpstreamUnavailable
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfm.errors import UsageError
 from kfm.fetch.http import canonical_url, expand_url, find_inline_secret
 from kfm.fetch.url import masked_url, names_a_secret, parse_url
+from kfm.model.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from pyproj import Transformer
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformJob
-from kfm.connectors.kinds import arcgis
-from kfm.connectors.kinds.base import Ask
+from kfm.connectors.kind import Ask
 from kfm.connectors.process import run_inline
+from kfm.kinds import arcgis
 
 needs_shared = [
     pytest.mark.needs_shared,

@@ -10,12 +10,12 @@ import pytest
 import shapely
 from tests.conftest import SHARED
 
-from kfm.config import load_mapping
 from kfm.connectors.base import CaptureRefused, InputFile, TransformJob
-from kfm.connectors.kinds import delimited
 from kfm.connectors.process import run_inline
-from kfm.errors import UsageError
+from kfm.kinds import delimited
 from kfm.model.dataset import Column
+from kfm.model.errors import UsageError
+from kfm.workspace.config import load_mapping
 
 needs_shared = [
     pytest.mark.needs_shared,

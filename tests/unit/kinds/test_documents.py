@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import SHARED
 
-from kfm import sample_kansas
-from kfm.config import parse
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformJob, TransformResult
-from kfm.connectors.kinds import documents
 from kfm.connectors.process import run_inline
+from kfm.kinds import documents
+from kfm.samples import kansas as sample_kansas
+from kfm.workspace.config import parse
 
 REGISTERED = Path(__file__).parents[3] / "kansas" / "data" / "registry" / "ks_treaties.yml"
 HISTORY = SHARED / "data" / "history"

@@ -13,9 +13,9 @@ from tests.conftest import SHARED
 
 from kfm.connectors import text
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformJob, TransformResult
-from kfm.connectors.kinds import ghcnd
-from kfm.connectors.kinds.base import Ask, NotFetched
+from kfm.connectors.kind import Ask, NotFetched
 from kfm.connectors.process import run_inline
+from kfm.kinds import ghcnd
 
 LARNED, TREE = "USC00144530", "https://www.ncei.noaa.gov/pub/data/ghcn/daily/"
 NOAA = SHARED / "data" / "noaa-ghcnd"

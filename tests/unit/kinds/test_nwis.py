@@ -11,8 +11,8 @@ import pytest
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, TransformJob, TransformResult
-from kfm.connectors.kinds import nwis
 from kfm.connectors.process import run_inline
+from kfm.kinds import nwis
 
 RECORDED = SHARED / "data" / "usgs-nwis"
 LARNED = RECORDED / "dv.07141220.1998-08-01_2012-12-31.rdb.txt"

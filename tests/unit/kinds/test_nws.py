@@ -11,9 +11,9 @@ import shapely
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformJob, TransformResult
-from kfm.connectors.kinds import nws
-from kfm.connectors.kinds.base import Ask
+from kfm.connectors.kind import Ask
 from kfm.connectors.process import run_inline
+from kfm.kinds import nws
 
 needs_shared = [
     pytest.mark.needs_shared,

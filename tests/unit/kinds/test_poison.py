@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm.connectors.base import InputFile, TransformJob, TransformResult
-from kfm.connectors.kinds import shapefile
 from kfm.connectors.process import run_inline
+from kfm.kinds import shapefile
 from kfm.model.dataset import Column
 
 COUNT, AT = 240, 120  # records of an honest feed, and the one that is poisoned

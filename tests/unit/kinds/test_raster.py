@@ -22,8 +22,8 @@ from rasterio.warp import transform_bounds
 from tests.conftest import SHARED, tree
 
 from kfm.connectors.base import CaptureRefused, InputFile, TransformJob
-from kfm.connectors.kinds import raster
 from kfm.connectors.process import run_inline, run_transform
+from kfm.kinds import raster
 
 DATA = SHARED / "data/raster"
 NAM, GFS, GOES = DATA / "nam.t00z.awp21100.tm00.grib2", DATA / "gfs_output.nc", DATA / "goes.cog.tif"
@@ -370,7 +370,7 @@ def test_memory_does_not_grow_with_the_image(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     source = tif(tmp_path / "big.tif", rng.integers(1, 255, (4, 5000, 5000), dtype="u1"))  # 100 MB that cannot be compressed
     code = (
-        "import sys; from pathlib import Path; from kfm.connectors.base import *; from kfm.connectors.kinds import raster;"
+        "import sys; from pathlib import Path; from kfm.connectors.base import *; from kfm.kinds import raster;"
         "j = TransformJob(dataset_id='ds', format='tif', artifact='x', inputs=(InputFile(source_id='s', path=sys.argv[1], digest=''),));"
         "print(next(raster.readers(j)[0].rows()).row['width'], Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
     )

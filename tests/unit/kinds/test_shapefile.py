@@ -17,8 +17,8 @@ from pyproj import CRS
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, TransformJob
-from kfm.connectors.kinds import shapefile
 from kfm.connectors.process import run_inline
+from kfm.kinds import shapefile
 
 needs_shared = [
     pytest.mark.needs_shared,

@@ -9,9 +9,9 @@ import pytest
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformJob
-from kfm.connectors.kinds import stac
-from kfm.connectors.kinds.base import Ask
+from kfm.connectors.kind import Ask
 from kfm.connectors.process import run_inline
+from kfm.kinds import stac
 
 DATA, SUITE = SHARED / "data/stac", SHARED / "conformance/stac"
 shared = [

@@ -12,9 +12,9 @@ import shapely
 from tests.conftest import SHARED
 
 from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformJob, TransformResult
-from kfm.connectors.kinds import usgs_ogc
-from kfm.connectors.kinds.base import Ask, NotFetched
+from kfm.connectors.kind import Ask, NotFetched
 from kfm.connectors.process import run_inline
+from kfm.kinds import usgs_ogc
 
 RECORDED = SHARED / "data" / "usgs-ogc"
 BASE = "https://api.example.org/ogcapi/v0/collections/daily/items"

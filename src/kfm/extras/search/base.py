@@ -16,9 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kfm.errors import IntegrityError, MissingExtra
 from kfm.extras.search.embed import Embedder, embedder
 from kfm.extras.search.passages import Passage, passages
+from kfm.model.errors import IntegrityError, MissingExtra
 
 __all__ = ["FORMAT", "DamagedIndex", "Passage", "Scored", "build", "find", "model", "passages", "question"]
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kfm.errors import MissingExtra
+from kfm.model.errors import MissingExtra
 
 __all__ = ["CONTEXT", "Embedder", "embedder"]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kfm.errors import MissingExtra
+from kfm.model.errors import MissingExtra
 
 __all__ = ["Passage", "passages"]
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from kfm.errors import IntegrityError, MissingExtra, StepFailed, UsageError
+from kfm.model.errors import IntegrityError, MissingExtra, StepFailed, UsageError
 
 __all__ = ["Options", "Tiles", "ZoomCount", "build", "check", "has_places"]
 

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import Said, tree
 
 from kfm.cli.updater import main
-from kfm.sample_upstream import SampleUpstream
+from kfm.samples.upstream import SampleUpstream
 
 ROOT = Path(__file__).parents[4]
 TEMPLATES = ROOT / "src/kfm/template/src/pipelines/updater/config_templates"
@@ -200,8 +200,8 @@ def test_artifacts_hold_no_person_path_or_token(updater: Kfm, ws: Path, sample: 
 def test_a_publisher_that_cannot_write_is_a_recorded_failure(
     updater: Kfm, ws: Path, sample: SampleUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kfm.errors import StepFailed
-    from kfm.publisher.local import LocalPublisher
+    from kfm.model.errors import StepFailed
+    from kfm.world.publisher.local import LocalPublisher
 
     def refuse(self: object, path: str, content: object) -> str:
         raise StepFailed(f"{path} could not be written: the folder is not writable.")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kfm.model.ids import digest
-from kfm.publisher.github_actions import GithubActionsPublisher
-from kfm.publisher.local import LocalPublisher
-from kfm.publisher.noop import NoopPublisher
-from kfm.publisher.trace import TracePublisher
+from kfm.world.publisher.github_actions import GithubActionsPublisher
+from kfm.world.publisher.local import LocalPublisher
+from kfm.world.publisher.noop import NoopPublisher
+from kfm.world.publisher.trace import TracePublisher
 from kfm.zones.local import LocalZone
 
 

@@ -1,0 +1,178 @@
+"""acts: what a person is about to do to a channel, durable before ★; what is owed once it is there is done by whoever comes next."""
+
+from contextlib import suppress
+
+import msgspec
+from msgspec.structs import replace
+
+from kfm.evidence import inbox
+from kfm.evidence.closing import follow_up
+from kfm.evidence.moments import keep_moment
+from kfm.evidence.receipts import pretty
+from kfm.model import canonical, ids
+from kfm.model.channel import GenerationPredicate
+from kfm.model.clock import rfc3339
+from kfm.model.errors import Fenced, IntegrityError
+from kfm.store.base import Tx
+from kfm.world.world import World
+from kfm.zones.base import Zone
+
+__all__ = [
+    "Act",
+    "after",
+    "check_erased",
+    "drop",
+    "erasing",
+    "intend",
+    "meant",
+    "owed",
+    "pinned",
+    "planned_sources",
+    "set_aside",
+    "settle",
+    "torn",
+]
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """`work/<id>/acts/<generation>-<sum>.json`: the generation a person means to append. The sum is that of the predicate: twice is once."""
+
+    at: str
+    predicate: GenerationPredicate
+    inbox: dict[str, int] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # an erasure: files that people brought and it destroys, too; when each was written
+
+    @property
+    def erases(self) -> bool:
+        return any(rule.get("erased") for rule in self.predicate.suppress)
+
+    @property
+    def path(self) -> str:
+        told = canonical.dumps(msgspec.to_builtins(self.predicate))
+        return f"{_folder(self.predicate.dataset_id)}/{self.predicate.generation:08}-{ids.digest(told)[7:23]}.json"
+
+
+def _folder(dataset_id: str) -> str:
+    return f"work/{dataset_id}/acts"
+
+
+def intend(tx: Tx, world: World, predicate: GenerationPredicate, *, sources: bool = False) -> Act:
+    """Say durably what is about to be appended. A sweep looks for this in a transaction like this one: the version stays from here on.
+
+    `sources`: an erasure of records destroys the files they came from, too; one of everything that is in them does so anyway.
+    """
+    dataset_id, version_id = predicate.dataset_id, predicate.version_id
+    tx.schedule.alone(dataset_id)
+    if version_id is not None and not world.data.exists(f"processed/{dataset_id}/{version_id}/checksums.sha256"):
+        raise IntegrityError(
+            f"The files of version {version_id} of {dataset_id} are gone.",
+            expected="a version that retention has kept",
+            remedy=f"`kfm runs {dataset_id}` lists others.",
+        )
+    act = Act(at=rfc3339(world.clock.now()), predicate=predicate, inbox=planned_sources(tx, world, predicate, sources) or msgspec.UNSET)
+    world.data.create(act.path, pretty(act))
+    return act
+
+
+def planned_sources(tx: Tx, world: World, predicate: GenerationPredicate, asked: bool) -> dict[str, int]:
+    """The files of the inbox that an erasure destroys; one that another dataset comes from as well stays."""
+    if not any(rule.get("erased") for rule in predicate.suppress) or not (asked or inbox.swept(predicate.suppress)):
+        return {}
+    found = inbox.brought(world, tx, predicate.dataset_id, inbox.scope(predicate.suppress))
+    shared = inbox.others(world, tx, predicate.dataset_id, found)
+    own = (path for path in found if path.startswith(f"{inbox.INBOX}/") and path not in shared)
+    return {path: at for path in own if (at := inbox.written(world, path)) is not None}
+
+
+def drop(world: World, act: Act) -> None:
+    """Nothing is owed for it any more: it is done, or another took its number."""
+    world.data.remove(act.path)
+
+
+def meant(zone: Zone, dataset_id: str) -> list[Act]:
+    """Every act that was intended and is not over. One that cannot be read keeps no other from being finished: see `torn`."""
+    return [act for act in _read(zone, dataset_id).values() if act is not None]
+
+
+def _read(zone: Zone, dataset_id: str) -> dict[str, Act | None]:
+    """path -> the act; None: it is damaged."""
+    found: dict[str, Act | None] = {}
+    for path in zone.names(_folder(dataset_id)):
+        with suppress(FileNotFoundError):  # over, by now
+            raw = zone.read(path)
+            try:
+                found[path] = msgspec.json.decode(raw, type=Act)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                found[path] = None
+    return found
+
+
+def torn(zone: Zone, dataset_id: str) -> list[str]:
+    """Acts that cannot be read."""
+    return [path for path, act in _read(zone, dataset_id).items() if act is None]
+
+
+def set_aside(world: World, dataset_id: str) -> list[str]:
+    """Move acts that cannot be read to ledger/quarantine; which they were. An erasure among them is told by the channel."""
+    found = torn(world.data, dataset_id)
+    for path in found:
+        raw = world.data.read(path)
+        world.root.create(f"ledger/quarantine/act-{dataset_id}-{ids.digest(raw)[7:23]}-{path.rpartition('/')[2]}", raw)
+        world.data.remove(path)
+    return found
+
+
+def pinned(zone: Zone, dataset_id: str, head: int) -> set[str]:
+    """Versions that somebody is about to make official."""
+    acts = (act.predicate for act in meant(zone, dataset_id))
+    return {told.version_id for told in acts if told.version_id is not None and told.generation > head}
+
+
+def owed(world: World, dataset_id: str) -> list[Act]:
+    """The acts whose generation is there. One whose number another took is dropped; one whose number is free may still happen."""
+    found = []
+    for act in meant(world.data, dataset_id):
+        made = world.channel(dataset_id).predicate(act.predicate.generation)
+        if made is not None and replace(made, root=None) == act.predicate:  # the root it was made under is named as it is appended
+            found.append(act)
+        elif made is not None:
+            drop(world, act)
+    return found
+
+
+def settle(world: World, dataset_id: str) -> list[str]:
+    """What an act leaves to do after ★: the moment it happened, and the jobs that follow from another version. Repeatable.
+
+    What an erasure owes is done by `finish_erasure`.
+    """
+    done = []
+    for act in (a for a in owed(world, dataset_id) if not a.erases):
+        world.store.transaction(lambda tx: after(tx, world, act))
+        drop(world, act)
+        done.append(f"{act.predicate.kind} {act.predicate.generation}")
+    return done
+
+
+def erasing(world: World, dataset_id: str) -> list[Act]:
+    """Erasures that are owed: their generation is there, their bytes may be."""
+    return [act for act in owed(world, dataset_id) if act.erases] if meant(world.data, dataset_id) else []
+
+
+def check_erased(world: World, dataset_id: str) -> None:
+    """Nothing else begins while an erasure is owed: it destroys what it finds, and that must not be something new."""
+    if found := erasing(world, dataset_id):
+        raise Fenced(
+            f"The erasure by generation {found[0].predicate.generation} of {dataset_id} is not finished.",
+            expected="nothing left of what was withdrawn",
+            remedy="`kfm resume` finishes it.",
+        )
+
+
+def after(tx: Tx, world: World, act: Act) -> None:
+    """The part of an act that the store remembers."""
+    made = act.predicate
+    world.channel(made.dataset_id).head(tx)
+    keep_moment(tx, made.dataset_id, made.generation, act.at)
+    if made.version_id is not None:
+        follow_up(tx, world, made.dataset_id, None)

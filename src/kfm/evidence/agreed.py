@@ -1,0 +1,76 @@
+"""agreed: whether enough people agreed to what is official, counted again from the evidence by whoever hands it out or tells of it."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from kfm.keys.approvals import check_recorded, unrecorded
+from kfm.keys.trust import named_signers
+from kfm.model.approval import approvals_path
+from kfm.model.channel import GenerationPredicate
+from kfm.model.errors import KfmError
+from kfm.model.ledger import Generation
+from kfm.model.version import ATTESTATION
+from kfm.world.world import World
+
+__all__ = ["not_agreed", "on_record"]
+
+
+def on_record(
+    world: World, dataset_id: str, promoted: Mapping[int, GenerationPredicate]
+) -> tuple[dict[int, bytes], dict[int, frozenset[str]]]:
+    """The records of approvals that are here, and the keys that built and signed; each by generation."""
+    channel, records = world.channel(dataset_id), dict[int, bytes]()
+    builders: dict[int, frozenset[str]] = {}
+    for number, made in promoted.items():
+        # Right after ★ the record lies with the proposal, until the next tick shows it in the catalog.
+        places = (approvals_path(dataset_id, made.run_id), f"work/{dataset_id}/proposals/{made.run_id}/approvals.json")
+        there = next((path for path in places if world.data.exists(path)), None)
+        if there is not None:
+            records[number] = world.data.read(there)
+        signed = [channel.path(number), f"processed/{dataset_id}/{made.version_id}/{ATTESTATION}"]
+        builders[number] = frozenset[str]().union(*(_signers(world.data.read(p)) for p in signed if world.data.exists(p)))
+    return records, builders
+
+
+def _signers(raw: bytes) -> frozenset[str]:
+    try:
+        return named_signers(raw)
+    except KfmError:
+        return frozenset()  # damage is said elsewhere
+
+
+def not_agreed(world: World, rows: Sequence[Generation], number: int) -> str | None:
+    """Why the version of a generation of `rows` may not count as agreed to: its own promotion, or the one that a withdrawal left it of.
+
+    It is measured by the promotion before; `verify` counts all of them.
+    """
+    trust = world.keys.trust()
+    meant = next((g for g in rows if g.generation == number), None)
+    if trust is None or meant is None or meant.version_id is None:
+        return None
+    promoted = [g for g in rows if g.kind == "promote" and g.generation <= number]
+    first = next((g.generation for g in rows if g.version_id == meant.version_id), number)
+    own = [g for g in promoted if g.version_id == meant.version_id] or [g for g in promoted if g.generation < first]
+    if not own:
+        return None
+    wanted = [g.generation for g in promoted if g.generation <= own[-1].generation][-2:]
+    found: list[str] = []
+    channel, chain = world.channel(meant.dataset_id), dict[int, GenerationPredicate]()
+    try:
+        for n in wanted:
+            made = channel.predicate(n)
+            if made is None:
+                return f"generation {n} is missing"
+            chain[n] = made
+    except (KfmError, msgspec.ValidationError) as error:
+        return getattr(error, "happened", f"generation {wanted[-1]} cannot be read")
+    records, builders = on_record(world, meant.dataset_id, chain)
+
+    def wrong(at: int, what: str, _: int) -> None:
+        if at == wanted[-1] or at not in records:  # what an earlier one lacks is not held against this one; what cannot be counted is
+            found.append(f"generation {at}: {what}")
+
+    unrecorded(chain, meant.dataset_id, trust, wrong)
+    check_recorded(chain, records, builders, trust, wrong)
+    return found[0] if found else None

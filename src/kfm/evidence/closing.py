@@ -1,0 +1,172 @@
+"""closing: the last lines every run leaves, whatever became of it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kfm.channel.chain import pinned_parts
+from kfm.evidence.moments import appended_at
+from kfm.model import ids
+from kfm.model.clock import rfc3339
+from kfm.model.errors import IntegrityError
+from kfm.model.job import Request, Trace
+from kfm.model.ledger import LedgerRow, head_key_of
+from kfm.model.schedule import without_emitter
+from kfm.model.staged import is_assembly
+from kfm.store.base import Tx
+from kfm.world.runlog import RunLog
+from kfm.world.world import World
+from kfm.zones.base import Zone
+
+__all__ = ["close_runs", "FOLLOWING", "close_log", "derivation", "end_parts", "follow_up", "idempotency_state", "owed", "workers_alive"]
+
+_DERIVED = {"tiles": "transform.build_tiles", "search": "index.build_embeddings"}
+FOLLOWING = ("validate.qa_dataset", *_DERIVED.values())  # what a new version may ask for
+
+
+def workers_alive(tx: Tx) -> bool:
+    """Whether a worker runs, or a command that works a single job."""
+    return any(not h["lapsed"] for h in tx.leases.held() if h["name"].startswith("worker/"))
+
+
+def follow_up(tx: Tx, world: World, dataset_id: str, run_id: str | None, *, derived: bool = True) -> None:
+    """What a new version asks for: to be judged by every gate, and what its registry entry wants made from it. Asked twice it is one job.
+
+    Only where a worker runs: a plain command has judged the version itself, and offers what else could be made of it.
+    """
+    entry = world.registry(dataset_id) if world.follows and workers_alive(tx) else None
+    if entry is None:
+        return
+    trace = Trace(parent_run_id=run_id, correlation_id=str(world.marks.get("correlation_id", "")))
+    for job_type in ("validate.qa_dataset", *(_DERIVED[name] for name in entry.derive if derived)):
+        tx.jobs.submit(Request(job_type=job_type, dataset_id=dataset_id, trace=trace, reason="follows a new version"))
+
+
+def owed(world: World, dataset_id: str) -> list[str]:
+    """The types of job that would make what the registry entry wants made of the official version, and nobody has made or asked for yet."""
+    entry, head = world.registry(dataset_id), world.store.read(lambda tx: tx.index.last_generation(dataset_id))
+    if entry is None or not entry.derive or head is None or head.version_id is None:
+        return []
+    made = {
+        "tiles": f"work/{dataset_id}/tiles/{head.version_id}/tiles.json",
+        "search": f"work/{dataset_id}/index/{head.version_id}/search.json",
+    }
+    since = appended_at(world, head) or ""
+    tried = {
+        kind: world.store.read(lambda tx: tx.jobs.listing(dataset_id=dataset_id, job_type=kind, limit=1)) for kind in _DERIVED.values()
+    }
+    asked = {kind for kind, jobs in tried.items() if jobs and (jobs[0].state != "ended" or str(jobs[0].ended_at) >= since)}
+    return [_DERIVED[name] for name in entry.derive if _DERIVED[name] not in asked and not world.data.exists(made[name])]
+
+
+def derivation(job_type: str, dataset_id: str) -> str:
+    """The command that works such a job now, without a worker."""
+    return f"kfm worker run-job {job_type} --dataset kfm://dataset/{dataset_id}"
+
+
+def end_parts(tx: Tx, zone: Zone, row: LedgerRow, *, state: str, reason: str = "", known: bool = True) -> None:
+    """The parts of an assembling run end with it, in the transaction that ends it; `known`: what is official is what upstream said."""
+    if not is_assembly(row):
+        return
+    parts = pinned_parts(zone, row)
+    if parts is None:
+        raise IntegrityError(
+            f"The list of parts that run {row.run_id} assembled is missing or damaged.",
+            expected=str(row.part),
+            remedy="Restore data/work from a backup, then run `kfm resume`.",
+        )
+    told = {"state": state, "reason": reason, "version_id": row.version_id, "version_digest": row.version_digest}
+    for part in parts:
+        moved = tx.runs.move(part.run_id, "STAGED", **told)
+        if known:
+            before = tx.index.head_key(moved.dataset_id, moved.partition, moved.win)
+            tx.index.put_head_key(head_key_of(moved, moved.timestamp, before))
+
+
+def close_log(
+    world: World,
+    log: RunLog,
+    idempotency: Mapping[str, Any],
+    *,
+    source_id: str,
+    trigger: str,
+    reason: str,
+    elapsed_ms: int,
+    artifacts: int = 0,
+    level: str = "info",
+    fields: Mapping[str, Any] | None = None,
+) -> None:
+    """Telemetry, then the ledger's last word, then the key and what became of it."""
+    state = idempotency["state"]
+    payload = {
+        "run_id": log.run_id,
+        "duration_ms": elapsed_ms,
+        "dataset": log.dataset_id,
+        "source_id": source_id,
+        "trigger": without_emitter(trigger),
+        "idempotency_state": state,
+        "artifact_count": artifacts,
+    }
+    event = log.event("updater.run", payload)
+    world.publish(log).emit_event("updater.run", event)
+    log.say("telemetry.emitted", stage="telemetry", event_id=event["event_id"])
+    log.say("run.ended", stage="ledger", level=level, state=state, reason=reason, duration_ms=elapsed_ms, **(fields or {}))
+    log.idempotency(_told(world, log.dataset_id, idempotency))
+
+
+def _told(world: World, dataset_id: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    """What may be told of a private input: validators and keys that follow its content become commitments."""
+    if not world.is_private(dataset_id):
+        return dict(state)
+
+    def hidden(value: str) -> str:
+        return world.stand_in(dataset_id, value).rpartition(":")[2] if value else ""
+
+    veil = world.veil(dataset_id)
+    told = {**state, "etag": hidden(veil.uncover(state["etag"])), "key": hidden(state["key"])}
+    if "sources" in state:
+        told["sources"] = [{**s, "etag": hidden(veil.uncover(s["etag"])), "key": hidden(s["key"])} for s in state["sources"]]
+    return told
+
+
+def idempotency_state(
+    run_id: str,
+    dataset_id: str,
+    sources: Sequence[Mapping[str, Any]],
+    *,
+    window: str,
+    pipeline_version: str,
+    key: str,
+    spec_hash: str,
+    state: str,
+    output_keys: Sequence[str] = (),
+) -> dict[str, Any]:
+    """`idempotency.json`; several sources as a list beside the first."""
+    found = {
+        "run_id": run_id,
+        "dataset_id": dataset_id,
+        "source_url": sources[0]["source_url"],
+        "etag": sources[0]["etag"] or "",
+        "window": window,
+        "pipeline_version": pipeline_version,
+        "key": key,
+        "output_keys": list(output_keys),
+        "spec_hash": spec_hash,
+        "state": state,
+    }
+    if len(sources) > 1:
+        found["sources"] = [
+            {
+                "source_id": s["source_id"],
+                "source_url": s["source_url"],
+                "etag": s["etag"] or "",
+                "key": ids.run_key(s["source_url"], s["etag"], window, pipeline_version),
+            }
+            for s in sources
+        ]
+    return found
+
+
+def close_runs(tx: Tx, world: World, rows: list[LedgerRow], why: str) -> None:
+    """The runs end SUPERSEDED; parts of an assembling one stay as they are."""
+    for row in rows:
+        tx.runs.move(row.run_id, row.state, state="SUPERSEDED", promo=0, reason=why, ended_at=rfc3339(world.clock.now()))

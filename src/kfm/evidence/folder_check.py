@@ -1,0 +1,79 @@
+"""What was looked at and what was wrong; a folder against its own list."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kfm.evidence.captures import parse_checksums
+from kfm.model.version import is_record
+from kfm.zones.base import Zone, hash_file
+
+__all__ = ["Verified", "note_unapproved", "note_uncompared", "note_unrecorded", "verify_folder", "verify_in_zone"]
+
+
+@dataclass
+class Verified:
+    """What was looked at and what was wrong."""
+
+    versions: int = 0
+    files: int = 0
+    generations: int = 0
+    problems: list[dict[str, str]] = field(default_factory=list)
+    exit_code: int = 0  # 6: damaged; 3: only missing, expired or revoked
+    notes: list[str] = field(default_factory=list)  # not wrong, but worth saying
+
+    def wrong(self, where: str, what: str, code: int = 6) -> None:
+        self.problems.append({"where": where, "what": what})
+        self.exit_code = max(self.exit_code, code)
+
+
+def note_unrecorded(found: Verified, dataset_id: str, numbers: list[int]) -> None:
+    """Say which generations nobody can count the approvals of."""
+    if numbers:
+        which = f"generation {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} generations, up to {numbers[-1]},"
+        found.notes.append(f"{which} of {dataset_id} {'was' if len(numbers) == 1 else 'were'} made before approvals were recorded")
+
+
+def note_uncompared(found: Verified, dataset_id: str, number: int, why: str) -> None:
+    found.notes.append(f"that the withdrawal by generation {number} of {dataset_id} only took away was not compared: {why}")
+
+
+def note_unapproved(found: Verified, dataset_id: str, number: int) -> None:
+    found.notes.append(f"the version of generation {number} of {dataset_id} was left by a withdrawal that nobody else approved")
+
+
+def verify_folder(folder: Path, found: Verified, name: str = "") -> None:
+    """A folder against its checksums.sha256: every listed file intact, no file unlisted."""
+    name = name or folder.name
+    listing = folder / "checksums.sha256"
+    if not listing.is_file():
+        found.wrong(name, "checksums.sha256 is missing")
+        return
+    try:
+        listed = parse_checksums(listing.read_bytes())
+    except (UnicodeDecodeError, ValueError):
+        found.wrong(name, "checksums.sha256 is not readable")
+        return
+    for path, digest in listed.items():
+        found.files += 1
+        if not (folder / path).is_file():
+            found.wrong(f"{name}/{path}", "listed, but missing", 3 if is_record(path) else 6)
+        elif hash_file(folder / path).digest != digest:
+            found.wrong(f"{name}/{path}", "its bytes do not match its digest")
+    present = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} - {"checksums.sha256"}
+    for path in sorted(present - set(listed)):
+        found.wrong(f"{name}/{path}", "present, but not listed")
+
+
+def verify_in_zone(zone: Zone, folder: str, found: Verified) -> None:
+    """`verify_folder` through a zone, whatever it lies on."""
+    if not zone.exists(f"{folder}/checksums.sha256"):
+        found.wrong(folder, "checksums.sha256 is missing")
+        return
+    listed = parse_checksums(zone.read(f"{folder}/checksums.sha256"))
+    for path, digest in listed.items():
+        stored = zone.stat(f"{folder}/{path}")
+        if stored is None or stored.digest != digest:
+            found.wrong(f"{folder}/{path}", "listed, but missing" if stored is None else "its bytes do not match its digest")
+    present = {p.removeprefix(f"{folder}/") for p in zone.names(folder)} - {"checksums.sha256"}
+    for path in sorted(present - set(listed)):
+        found.wrong(f"{folder}/{path}", "present, but not listed")

@@ -1,0 +1,172 @@
+"""The journal of one run: intents are durable before effects, a DONE may ride in the next commit, everything is hash-chained."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from kfm.keys.commitments import OPEN, Veil
+from kfm.model import canonical
+from kfm.model.clock import Clock, rfc3339
+from kfm.model.errors import IntegrityError
+from kfm.store.base import LedgerRow, Store, Token, Tx, WalRecord
+
+__all__ = ["Page", "Wal", "check_chain", "covered", "fold", "payload_of", "record_hash"]
+
+T = TypeVar("T")
+
+
+def record_hash(record: WalRecord) -> str:
+    fields = msgspec.structs.astuple(record)[:-1]
+    return hashlib.sha256(canonical.dumps(list(fields))).hexdigest()
+
+
+def check_chain(records: Sequence[WalRecord]) -> None:
+    """Raise when a record was altered, lost or reordered."""
+    prev = ""
+    for number, record in enumerate(records):
+        if record.seq != number or record.prev != prev or record_hash(record) != record.hash:
+            raise IntegrityError(
+                f"Record {number} of journal {record.wal_id[:12]} is damaged.",
+                expected="an unbroken hash chain",
+                remedy="Run `kfm doctor --fix`: it sets the journal aside and closes its run; the next run starts over.",
+            )
+        prev = record.hash
+
+
+def fold(records: Sequence[WalRecord]) -> dict[str, WalRecord]:
+    """The newest record of every step: the state of a run."""
+    return {r.step_id: r for r in records}
+
+
+def payload_of(record: WalRecord | None, veil: Veil) -> Any:
+    """What a record carries, uncovered; nothing when there is no record. The chain is over what is written, so it needs no key."""
+    found = msgspec.json.decode(record.payload) if record is not None else {}
+    sealed = found.get("sealed") if isinstance(found, dict) and len(found) == 1 else None
+    return msgspec.json.decode(veil.uncover(sealed)) if isinstance(sealed, str) else found
+
+
+def covered(payload: str, veil: Veil) -> str:
+    """A payload as it is written: JSON, of a private dataset sealed."""
+    return msgspec.json.encode({"sealed": veil.cover(payload)}).decode() if veil.hides else payload
+
+
+class Page:
+    """The records of one transaction. They enter the memory of the journal once the store has said yes."""
+
+    def __init__(self, run: LedgerRow, last: WalRecord | None, now: str, veil: Veil) -> None:
+        self._run, self._last, self._now, self._veil = run, last, now, veil
+        self.records: list[WalRecord] = []
+        self.held: tuple[str, ...] = ()  # the tokens that the store found to be the newest of their leases
+
+    def make(self, phase: str, step_id: str, status: str, payload: Any = None) -> None:
+        """Write the next record."""
+        run = self._run
+        self.add(
+            WalRecord(
+                wal_id=run.wal_id,
+                seq=0,
+                phase=phase,  # type: ignore[arg-type]
+                step_id=step_id,
+                updater_id=run.updater_id,
+                updater_version=run.updater_version,
+                input_hash=run.input_hash,
+                payload=covered(msgspec.json.encode(payload if payload is not None else {}).decode(), self._veil),
+                status=status,  # type: ignore[arg-type]
+                ts=self._now,
+                prev="",
+                hash="",
+            )
+        )
+
+    def add(self, record: WalRecord) -> None:
+        """Put a record after the last one."""
+        last = self._last
+        record = msgspec.structs.replace(record, seq=last.seq + 1 if last else 0, prev=last.hash if last else "")
+        self._last = msgspec.structs.replace(record, hash=record_hash(record))
+        self.records.append(self._last)
+
+
+class Wal:
+    """Appends to one journal under the leases its run holds; without one it can only be read."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        run: LedgerRow,
+        records: Sequence[WalRecord] = (),
+        tokens: tuple[Token, ...] = (),
+        veil: Veil = OPEN,
+    ) -> None:
+        check_chain(records)
+        self._store, self._clock, self.run, self._veil = store, clock, run, veil
+        self._stored = list(records)
+        self._riding: list[WalRecord] = []  # what no commit has taken yet
+        self._unsure = False  # the store did not say whether it took the last commit
+        self.tokens = tokens
+
+    @property
+    def records(self) -> list[WalRecord]:
+        return [*self._stored, *self._riding]
+
+    def under(self, *tokens: Token) -> None:
+        """Go on under these leases."""
+        self.tokens = tokens
+
+    def state(self, step_id: str) -> str | None:
+        """PENDING, IN_PROGRESS, DONE, FAILED, or None when the journal does not know the step."""
+        for record in reversed(self.records):
+            if record.step_id == step_id:
+                return record.status
+        return None
+
+    def payload(self, step_id: str) -> Any:
+        """What the newest record of a step carries."""
+        for record in reversed(self.records):
+            if record.step_id == step_id:
+                return payload_of(record, self._veil)
+        return None
+
+    def page(self, after: Sequence[WalRecord] = ()) -> Page:
+        """An empty one."""
+        return Page(self.run, after[-1] if after else None, rfc3339(self._clock.now()), self._veil)
+
+    def done(self, phase: str, step_id: str, payload: Any = None) -> None:
+        """Mark a step DONE; the mark rides in the next commit (losing it repeats a step that may be repeated)."""
+        page = self.page(self.records)
+        page.make(phase, step_id, "DONE", payload)
+        self._riding += page.records
+
+    def begin(self, tx: Tx, page: Page) -> None:
+        """Write the first records of a run in the transaction that makes it: a journal nobody sees unless the store says yes."""
+        tx.journals.append(page.records)
+        self._stored = page.records
+
+    def commit(self, work: Callable[[Any, Page], T]) -> T:
+        """Make durable what rides and what `work` writes on its page, with all else it does, in one transaction under the leases."""
+        if not self.tokens:
+            raise AssertionError("a journal is written under a lease")
+        unsure = self._unsure
+
+        def transact(tx: Tx) -> tuple[T, list[WalRecord]]:
+            held = tx.leases.check(*self.tokens)
+            stored: list[WalRecord] = tx.journals.get(self.run.wal_id) if unsure else self._stored
+            page, known = self.page(stored), {r.hash for r in stored} if unsure else ()
+            page.held = held
+            for record in self._riding:
+                if record.hash not in known:
+                    page.add(record)
+            result = work(tx, page)
+            tx.journals.append(page.records)
+            return result, [*stored, *page.records]
+
+        self._unsure = True
+        result, self._stored = self._store.transaction(transact)
+        self._riding, self._unsure = [], False
+        return result
+
+    def intend(self, phase: str, step_id: str, payload: Any = None) -> None:
+        """Say durably what is about to happen."""
+        self.commit(lambda tx, page: page.make(phase, step_id, "IN_PROGRESS", payload))

@@ -1,0 +1,484 @@
+"""Receipts: what a run did, told once, from its ledger row and its journal."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.connectors.base import UNCONFINED
+from kfm.evidence.journal import fold, payload_of
+from kfm.evidence.run_files import started_at
+from kfm.keys.commitments import Veil
+from kfm.model import ids
+from kfm.model.clock import rfc3339
+from kfm.model.errors import Denied
+from kfm.model.labels import NEW_COLUMNS
+from kfm.model.masking import masked
+from kfm.model.receipt import Receipt, RunManifest, RunRecord, ValidationReport
+from kfm.model.schedule import without_emitter
+from kfm.model.staged import is_assembly
+from kfm.model.version import ATTESTATION
+from kfm.store.base import LedgerRow, Tx, WalRecord
+from kfm.world.world import World
+from kfm.zones.base import Zone
+
+__all__ = [
+    "JOB_TYPE",
+    "find_receipt",
+    "finish",
+    "manifest_without_values",
+    "pack_receipts",
+    "pretty",
+    "promotion_of",
+    "read_receipt",
+    "receipt_path",
+    "report_without_values",
+    "run_files",
+    "run_folder",
+    "seal",
+    "without_values",
+]
+
+JOB_TYPE = "ingest.pull_source"
+_PUBLIC = ("prov.json", "approvals.json", ATTESTATION)  # of the files a receipt names, those that lie on the public side
+_STATUS = {"COMMITTED": "succeeded", "PROPOSED": "succeeded", "STAGED": "succeeded", "NOOP": "skipped", "SUPERSEDED": "skipped"}
+
+
+def pretty(value: Any) -> bytes:
+    return masked(msgspec.json.format(msgspec.json.encode(value).decode(), indent=2)).encode() + b"\n"
+
+
+def receipt_path(run_id: str, started_at: str, job_type: str = JOB_TYPE) -> str:
+    day = started_at[:10].replace("-", "/")
+    return f"receipts/{job_type}/{day}/{run_id}.json"
+
+
+def find_receipt(zone: Zone, run_id: str) -> str | None:
+    """Where the receipt of a run lies; None: it is not here."""
+    usual = receipt_path(run_id, started_at(run_id).isoformat())
+    if zone.exists(usual):
+        return usual
+    return next((path for path in zone.names("receipts") if path.endswith(f"/{run_id}.json")), None)  # midnight came in between
+
+
+def run_folder(row: LedgerRow) -> str:
+    return f"work/{row.dataset_id}/runs/{row.run_id}"
+
+
+def _payload(world: World, row: LedgerRow, records: Sequence[WalRecord], step_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = payload_of(fold(records).get(step_id), world.veil(row.dataset_id))
+    return found
+
+
+Judged = Mapping[str, Any]  # what assemble concluded: artifacts, verdicts, output keys, licence, labels
+
+
+def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[str, Any]:
+    """run_record.json: everything needed to say what was asked, and to ask it again."""
+    plan = _payload(world, row, records, "plan")
+    return {
+        "run_id": row.run_id,
+        "dataset_id": row.dataset_id,
+        "partition": row.partition,
+        "window": row.win,
+        "wal_id": row.wal_id,
+        "run_key": row.key,
+        "spec_hash": row.spec_hash,
+        "spec_file_hash": plan.get("spec_file_hash"),
+        "transform_hash": row.transform_hash,
+        "input_hash": row.input_hash,
+        "plan_hash": plan.get("plan_hash"),
+        "toolchain_digest": row.toolchain_digest,
+        "pipeline_version": row.pipeline_version,
+        "updater_id": row.updater_id,
+        "updater_version": row.updater_version,
+        "trigger_type": without_emitter(row.trigger_type),
+        "forced": bool(row.forced),
+        "attempt": row.attempt,
+        "base_generation": row.pinned if row.pinned is not None else row.base_generation,
+        "base_version": row.base_version,
+        "version_id": row.version_id,
+        "version_digest": row.version_digest,
+        "content_id": row.content_id,
+        "rows_read": row.rows_read,
+        "rows_written": row.rows_written,
+        "sources": msgspec.json.decode(row.source_metadata),
+        "spec": plan.get("spec"),
+        "started_at": row.timestamp,
+        "tool_versions": _tool_versions(world),
+        **({"backfill": row.backfill} if row.backfill else {}),
+        **({"parts": row.part} if is_assembly(row) else {}),
+        **({"records": _uncounted(pinned)} if (pinned := _payload(world, row, records, "pin").get("records")) else {}),
+        **({"request_reason": plan["request_reason"]} if plan.get("request_reason") else {}),
+        **world.facts(),
+        **world.marks,
+    }
+
+
+def _uncounted(records: Mapping[str, Any]) -> dict[str, Any]:
+    """Where sealed records lie, by which digest they are known, and not how many they are: that is nobody's business."""
+    return {k: _uncounted(v) if isinstance(v, Mapping) else v for k, v in records.items() if k not in ("rows", "size", "columns", "counts")}
+
+
+def _tool_versions(world: World) -> dict[str, str]:
+    import platform
+
+    return {"python": platform.python_version(), **world.toolchain()}
+
+
+def _report(world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Judged) -> dict[str, Any]:
+    """validation_report.json: five sections, each with check, value, threshold and verdict."""
+    transform = _payload(world, row, records, "transform")
+    reasons = [r for v in judged.get("verdicts", []) for r in v.get("reasons", ())]
+    books = transform.get("books") or {}
+
+    def verdict(*prefixes: str) -> str:
+        if not judged.get("verdicts"):
+            return "not judged"
+        return "deny" if any(r["code"].startswith(prefixes) for r in reasons) else "pass"
+
+    share = books.get("quarantined", 0) / books["read"] if books.get("read") else 0.0
+    registry = (_payload(world, row, records, "plan").get("spec") or {}).get("registry") or {}
+    return {
+        "run_id": row.run_id,
+        "dataset_id": row.dataset_id,
+        "ok": bool(judged.get("verdicts")) and not reasons,
+        "sections": {
+            "schema": [
+                {
+                    "check": "columns",
+                    "value": transform.get("schema", []),
+                    "threshold": "the registry's schema",
+                    "verdict": verdict("schema"),
+                },
+                {
+                    "check": "books",
+                    "value": books,
+                    "threshold": "read = written + unchanged + quarantined + dropped",
+                    "verdict": verdict("books"),
+                },
+                {"check": "quarantined", "value": share, "threshold": transform.get("max_quarantined"), "verdict": verdict("quarantine")},
+            ],
+            "geo": _geo(transform, registry),
+            "time": _time(transform, registry, row.win),
+            "quality": [
+                {"check": "rows", "value": judged.get("rows", {}), "threshold": "quality in the registry", "verdict": verdict("quality")}
+            ],
+            "licence": [{"check": "spdx", "value": judged.get("licence"), "threshold": "an SPDX id", "verdict": verdict("licence")}],
+            "policy": [
+                {
+                    "check": "labels",
+                    "value": judged.get("labels"),
+                    "threshold": "every obligation discharged",
+                    "verdict": verdict("labels"),
+                },
+                {"check": "rules", "value": judged.get("steps", []), "threshold": "policy/*.rego", "verdict": verdict("policy", "gates")},
+            ],
+        },
+        "review": [r for v in judged.get("verdicts", []) for r in v.get("review", ())],
+        "reasons": reasons,
+        "warnings": judged.get("warnings", transform.get("warnings", [])),
+        **world.marks,
+    }
+
+
+_UNSEEN = "not looked at"
+_WORLD = [-180, -90, 180, 90]
+
+
+def _check(check: str, value: Any, threshold: Any, passed: bool | None) -> dict[str, Any]:
+    """One line of the report; `passed` None: there is nothing to look at."""
+    return {"check": check, "value": value, "threshold": threshold, "verdict": _UNSEEN if passed is None else "pass" if passed else "deny"}
+
+
+def _geo(transform: Mapping[str, Any], registry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Where the records lie, in which coordinates, and whether their shapes are whole."""
+    bbox, quality = transform.get("bbox"), registry.get("quality") or {}
+    wanted = list((registry.get("extent") or {}).get("bbox") or _WORLD)
+    broken = (transform.get("result") or {}).get("invalid_geometries", 0)
+    strict = bool(quality.get("valid_geometry", True))
+    return [
+        _check("extent", bbox, wanted, None if bbox is None else _within(bbox, wanted)),
+        _check(
+            "crs", registry.get("crs") or "EPSG:4326", "degrees of WGS 84 in the table", None if bbox is None else _within(bbox, _WORLD)
+        ),
+        _check("geometries", {"invalid": broken}, 0 if strict else "any", None if bbox is None else not (strict and broken)),
+    ]
+
+
+def _within(bbox: Sequence[float], wanted: Sequence[float]) -> bool:
+    west, south, east, north = bbox
+    return wanted[0] <= west <= wanted[2] and wanted[0] <= east <= wanted[2] and wanted[1] <= south <= north <= wanted[3]
+
+
+def _time(transform: Mapping[str, Any], registry: Mapping[str, Any], win: str) -> list[dict[str, Any]]:
+    """When the records speak of, against the window that was asked for and the time the registry names."""
+    column = (registry.get("source") or {}).get("time_column") or ""
+    profile = (transform.get("result") or {}).get("profile", {}).get(column) or {}
+    told = [profile.get("min"), profile.get("max")] if profile.get("min") and profile.get("max") else None
+    extent, (since, _, until) = registry.get("extent") or {}, win.partition("/")
+    ends = [_at(str(text)) for text in told or ()]
+    known = told is not None and None not in ends
+    whole = known and ends[0] <= ends[1]  # type: ignore[operator]
+    inside = whole and _between(ends, extent.get("start"), extent.get("end"), last=True)
+    return [
+        _check("window", win or None, "half-open, UTC", whole and _between(ends, since, until, last=False) if win and told else None),
+        _check(
+            "interval", told, [extent.get("start"), extent.get("end")] if extent else "a time the calendar has", inside if told else None
+        ),
+    ]
+
+
+def _at(text: str) -> dt.datetime | None:
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
+
+
+def _between(ends: Sequence[dt.datetime | None], since: str | None, until: str | None, *, last: bool) -> bool:
+    """Whether a span lies between two moments, either of which may be missing; `last`: the second belongs to it."""
+    first, end = (_at(text) if text else None for text in (since, until))
+    begins, stops = ends
+    assert begins is not None
+    assert stops is not None
+    return (first is None or begins >= first) and (end is None or stops < end or (last and stops == end))
+
+
+def _manifest(row: LedgerRow, judged: Judged, marks: Mapping[str, Any]) -> dict[str, Any]:
+    """run_manifest.json: the promotion contract."""
+    return {
+        "run_id": row.run_id,
+        "dataset_id": row.dataset_id,
+        "version_id": row.version_id,
+        "version_digest": row.version_digest,
+        "base_generation": row.pinned,
+        "generation": row.pinned + 1 if row.pinned is not None and judged else None,  # the only one its promote may create
+        "artifacts": judged.get("artifacts", {}),
+        "output_keys": judged.get("output_keys", []),
+        "verdicts": judged.get("verdicts", []),
+        **marks,
+    }
+
+
+# ---- of a private dataset ------------------------------------------------------------------------------------------------
+_SAID = ("columns", "crs", "window", "spdx", "labels", "rules")  # checks whose values follow from the registry, not from records
+_WITHHELD = "What it says of private records is sealed in the journal."
+
+
+def without_values(reasons: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Reasons by code and remedy: a message may quote records."""
+    return [{**reason, "message": _WITHHELD} for reason in reasons]
+
+
+def report_without_values(report: dict[str, Any]) -> dict[str, Any]:
+    """What was checked and how it ended; the values themselves are in the journal, which is sealed."""
+    checks = {name: [c if c["check"] in _SAID else {**c, "value": None} for c in section] for name, section in report["sections"].items()}
+    told: dict[str, Any] = {name: without_values(report[name]) for name in ("review", "reasons") if name in report}
+    return {**report, **told, "sections": checks, "warnings": []}
+
+
+def manifest_without_values(manifest: dict[str, Any]) -> dict[str, Any]:
+    artifacts = {path: {k: a[k] for k in ("digest", "release", "from") if k in a} for path, a in manifest["artifacts"].items()}
+    verdicts = [
+        {k: without_values(v) if k in ("reasons", "review") else v for k, v in verdict.items() if k != "note"}
+        for verdict in manifest["verdicts"]
+    ]
+    return {**manifest, "artifacts": artifacts, "verdicts": verdicts}
+
+
+def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests: Mapping[str, str], finished_at: str) -> dict[str, Any]:
+    judged = _payload(world, row, records, "assemble")
+    failed = row.state in ("FAILED", "REJECTED")
+    kind = "Published" if row.intent is not None else "Work"
+    outputs = [
+        {"kind": "file", "id": f"kfm://dataset/{row.dataset_id}@{row.version_id}/{path}", "checksum": a["digest"], "zone": kind}
+        for path, a in judged.get("artifacts", {}).items()
+    ]
+    decisions = [
+        {
+            "decision": "deny" if v.get("reasons") else "allow",
+            "gate": v["gate"],
+            "reason": "; ".join(r["code"] for r in (*v.get("reasons", ()), *v.get("review", ()))) or "pass",
+        }
+        for v in judged.get("verdicts", [])
+    ]
+    sources = msgspec.json.decode(row.source_metadata)
+
+    def public(value: str) -> str:  # of a private input only a commitment is told
+        return world.stand_in(row.dataset_id, value) if value else ""
+
+    return {
+        "run_id": row.run_id,
+        "job_id": ids.job_id(
+            JOB_TYPE, [{"kind": "dataset", "id": f"kfm://dataset/{row.dataset_id}"}], {"partition": row.partition}, row.win or None
+        ),
+        "job_type": JOB_TYPE,
+        "dataset_id": row.dataset_id,
+        "started_at": row.timestamp,
+        "finished_at": finished_at,
+        "status": "failed" if failed else _STATUS.get(row.state, "failed"),
+        "reason": row.reason or without_emitter(row.trigger_type),
+        "run_key": public(row.key),
+        "spec_hash": row.spec_hash,
+        "output_keys": judged.get("output_keys", []),
+        "inputs": [{"kind": "uri", "id": s["source_url"], "checksum": public(s.get("digest") or "")} for s in sources],
+        "outputs": outputs,
+        "provenance": {
+            "tool_versions": {**_tool_versions(world), "worker_image": world.facts().get("image_digest")},
+            "transforms": [
+                {"id": row.updater_id, "version": row.updater_version, "transform_hash": row.transform_hash},
+                *(
+                    {"id": s["step"], "version": row.updater_version, "discharges": s.get("discharges") or ""}
+                    for s in judged.get("steps", [])
+                ),
+            ],
+            "policy_decisions": decisions,
+            "files": {name: digest if name in _PUBLIC else public(digest) for name, digest in digests.items()},
+            **{k: v for k, v in world.facts().items() if k == "git_sha"},
+        },
+        "request_reason": _payload(world, row, records, "plan").get("request_reason", ""),
+        "warnings": [f"{UNCONFINED}: {why}."] if (why := _payload(world, row, records, "transform").get("unconfined")) else [],
+        "errors": [{"message": row.reason, "stack": None}] if failed else [],
+        **(
+            {"promotion": seen}
+            if row.intent is not None and (seen := promotion_of(records, world.veil(row.dataset_id))) is not None
+            else {}
+        ),
+        **world.marks,
+    }
+
+
+def promotion_of(records: Sequence[WalRecord], veil: Veil) -> dict[str, Any] | None:
+    """What the journal says was looked at when the run named its generation; None: nothing, as in one of an older kfm."""
+    named = (payload_of(r, veil) for r in records if r.step_id == "version" and r.status == "IN_PROGRESS")
+    return next((told["promotion"] for told in named if "promotion" in told), None)
+
+
+def run_files(world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Judged) -> dict[str, str]:
+    """Write the three records of a run, each once; returns name -> digest."""
+    report, manifest = _report(world, row, records, judged), _manifest(row, judged, world.marks)
+    if world.is_private(row.dataset_id):
+        report, manifest = report_without_values(report), manifest_without_values(manifest)
+        report["warnings"] = [NEW_COLUMNS] if judged.get("added") else []  # a name may be a value too: which they are, the journal knows
+    files = {
+        "run_record.json": msgspec.convert(_record(world, row, records), RunRecord),
+        "validation_report.json": msgspec.convert(report, ValidationReport),
+        "run_manifest.json": msgspec.convert(manifest, RunManifest),
+    }
+    return {name: _once(world, world.data, f"{run_folder(row)}/{name}", pretty(found), row.run_id) for name, found in files.items()}
+
+
+def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
+    """Write the run's records and its receipt, each once; returns the receipt's digest.
+
+    A file that exists is read back and its digest used, never sealed again: its bytes hold the time of the first attempt.
+    """
+    digests = run_files(world, row, records, _payload(world, row, records, "assemble"))
+    for name in ("prov.json", "approvals.json"):
+        with suppress(FileNotFoundError):
+            digests[name] = ids.digest(world.kept(f"work/{row.dataset_id}/proposals/{row.run_id}/{name}"))
+    signed = f"processed/{row.dataset_id}/{row.version_id}/{ATTESTATION}"
+    if row.intent is not None and world.data.exists(signed):  # so that the generation vouches for it, whatever becomes of the key later
+        digests[ATTESTATION] = ids.digest(world.data.read(signed))
+    finished = row.ended_at or rfc3339(world.clock.now())
+    path = _payload(world, row, records, "plan").get("receipt_path") or receipt_path(row.run_id, row.timestamp)
+    receipt = msgspec.convert(_receipt(world, row, records, digests, finished), Receipt)
+    return _once(world, world.root, path, pretty(receipt), row.run_id)
+
+
+def _once(world: World, zone: Any, path: str, content: bytes, run_id: str) -> str:
+    """Create, or take what an earlier attempt sealed, if it is whole; nothing official names it yet, so a damaged one is set aside."""
+    if zone.create(path, content):
+        return ids.digest(content)
+    found = zone.read(path)
+    try:
+        whole = msgspec.json.decode(found).get("run_id") == run_id
+    except (msgspec.DecodeError, AttributeError):
+        whole = False
+    if not whole:
+        world.root.create(f"ledger/quarantine/{run_id}-{path.rsplit('/', 1)[-1]}", found)
+        zone.remove(path)
+        zone.create(path, content)
+        return ids.digest(content)
+    return ids.digest(found)
+
+
+def finish(world: World, run_id: str) -> None:
+    """After a run has ended: seal what is not sealed, archive its journal. Repeatable; every tick does what a crash left."""
+    row, records = world.store.read(lambda tx: _row_and_records(tx, run_id))
+    if row is None or row.ended_at is None or row.archived:
+        return
+    sealed = ""  # of a committed run the channel names it
+    if row.state != "COMMITTED" and not _lost(world, row, records):
+        sealed = seal(world, row, records)
+        world.data.create(f"{run_folder(row)}/outcome.json", pretty(outcome_of(row) | dict(world.marks)))
+    lines = b"".join(msgspec.json.encode(r) + b"\n" for r in records)
+    if lines:
+        world.data.create(f"{run_folder(row)}/wal.jsonl", lines)
+
+    path = (_payload(world, row, records, "plan") if sealed else {}).get("receipt_path") or receipt_path(row.run_id, row.timestamp)
+
+    def compact(tx: Tx) -> None:
+        tx.runs.move(run_id, row.state, archived=1)
+        if sealed:
+            tx.effects.put(path, "", sealed)
+        tx.journals.drop(row.wal_id)  # the same records lie beside the receipts now
+
+    world.store.transaction(compact)
+
+
+def _lost(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> bool:
+    """Whether the key that sealed the journal is gone: nothing can be told of the run any more but that it was."""
+    try:
+        _payload(world, row, records, "plan")
+    except Denied:
+        return True
+    return False
+
+
+def pack_receipts(world: World) -> int:
+    """Pack, day by day, the receipts of looks that began no run; a day is packed when another has passed. Returns how many.
+
+    A crash half-way leaves a receipt in both places, never in none: a pack is named after its content.
+    """
+    base, over = f"receipts/{JOB_TYPE}/", world.clock.now() - dt.timedelta(days=1)
+    loose = world.store.read(lambda tx: tx.effects.loose_receipts(base, base + over.strftime("%Y/%m/%d")))
+    days: dict[str, dict[str, bytes]] = {}
+    for path, digest in loose:
+        with suppress(FileNotFoundError):  # one that is missing or was changed is not packed: `kfm verify` goes on to say so
+            if ids.digest(content := world.root.read(path)) == digest:
+                days.setdefault(path.rpartition("/")[0], {})[path] = content
+    for day, found in days.items():
+        lines = ({"run_id": p.removeprefix(f"{day}/").removesuffix(".json"), "text": text.decode()} for p, text in found.items())
+        content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        digest = ids.digest(content)
+        pack = f"{day}/{digest[7:23]}.jsonl"
+        world.root.create(pack, content)
+        world.store.transaction(lambda tx: tx.effects.receipts_packed(pack, digest, list(found)))
+        for path in found:
+            world.root.remove(path)
+    return sum(map(len, days.values()))
+
+
+def read_receipt(path: Path) -> bytes:
+    """A receipt from its file, or from the pack beside it; raises `FileNotFoundError` when it is in neither."""
+    for pack in () if path.exists() else sorted(path.parent.glob("*.jsonl")):
+        for packed in map(msgspec.json.decode, pack.read_bytes().splitlines()):
+            if packed["run_id"] == path.stem:
+                return str(packed["text"]).encode()
+    return path.read_bytes()
+
+
+def outcome_of(row: LedgerRow) -> dict[str, Any]:
+    """How a run that is not in a channel ended; what reindex reads."""
+    return {"run_id": row.run_id, "state": row.state, "reason": row.reason, "ended_at": row.ended_at}
+
+
+def _row_and_records(tx: Tx, run_id: str) -> tuple[LedgerRow | None, list[WalRecord]]:
+    row = tx.runs.get(run_id)
+    return row, tx.journals.get(row.wal_id) if row is not None else []

@@ -1,0 +1,88 @@
+"""Files of runs, wherever they lie: NOOP runs are packed daily into one file, under the same addresses."""
+
+import datetime as dt
+import re
+from typing import Any
+
+import msgspec
+
+from kfm.model import ids
+from kfm.world.world import World
+from kfm.zones.base import Zone
+
+__all__ = ["Packed", "load_packs", "pack_noops", "read_run_file", "run_ids", "started_at"]
+
+
+Packed = dict[str, dict[str, str]]
+
+
+def started_at(run_id: str) -> dt.datetime:
+    """The moment a UUIDv7 holds; of an id that somebody chose, the beginning of time."""
+    stamped = re.fullmatch(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", run_id)
+    return dt.datetime.fromtimestamp(int(stamped[1] + stamped[2], 16) / 1000 if stamped else 0, dt.UTC)
+
+
+def _packs(zone: Zone, dataset_id: str) -> list[str]:
+    return list(zone.names(f"work/{dataset_id}/noops"))
+
+
+def load_packs(zone: Zone, dataset_id: str) -> Packed:
+    """Every packed run of a dataset: run id -> file name -> text."""
+    found: Packed = {}
+    for pack in _packs(zone, dataset_id):
+        for line in zone.read(pack).splitlines():
+            try:
+                packed = msgspec.json.decode(line)
+                found[packed["run_id"]] = packed["files"]
+            except (msgspec.DecodeError, KeyError, TypeError):
+                continue  # a damaged line hides its own run and no other
+    return found
+
+
+def read_run_file(zone: Zone, dataset_id: str, run_id: str, name: str, packed: Packed | None = None) -> bytes | None:
+    """A file of a run, from its folder or from the pack it went into."""
+    path = f"work/{dataset_id}/runs/{run_id}/{name}"
+    if zone.exists(path):
+        return zone.read(path)
+    text = (load_packs(zone, dataset_id) if packed is None else packed).get(run_id, {}).get(name)
+    return None if text is None else text.encode()
+
+
+def run_ids(zone: Zone, dataset_id: str, packed: Packed | None = None) -> list[str]:
+    """Every run that left files, packed or not, oldest first."""
+    base = f"work/{dataset_id}/runs/"
+    found = {path.removeprefix(base).split("/", 1)[0] for path in zone.names(base.rstrip("/"))}
+    return sorted(found | set(load_packs(zone, dataset_id) if packed is None else packed))
+
+
+def pack_noops(world: World, dataset_id: str) -> int:
+    """Pack the NOOP runs of days that are over. A crash half-way leaves a run in both places, never in none."""
+    today = world.clock.now().date()
+    rows = world.store.read(lambda tx: tx.looks.unpacked_noops(dataset_id, today.isoformat()))
+    days: dict[str, list[str]] = {}
+    for row in rows:
+        days.setdefault(row.timestamp[:10], []).append(row.run_id)
+    for day, runs in days.items():
+        lines = [_packed(world.data, dataset_id, run_id) for run_id in runs]
+        content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines if line["files"])
+        if content:
+            world.data.create(f"work/{dataset_id}/noops/{day}.{ids.digest(content)[7:23]}.jsonl", content)
+        world.store.transaction(lambda tx: tx.looks.mark_packed(runs))
+        for run_id, line in zip(runs, lines):
+            for name in line["files"]:
+                world.data.remove(f"work/{dataset_id}/runs/{run_id}/{name}")
+            _remove_folders(world, f"work/{dataset_id}/runs/{run_id}")
+    return len(rows)
+
+
+def _packed(zone: Zone, dataset_id: str, run_id: str) -> dict[str, Any]:
+    base = f"work/{dataset_id}/runs/{run_id}"
+    return {"run_id": run_id, "files": {p.removeprefix(base + "/"): zone.read(p).decode() for p in zone.names(base)}}
+
+
+def _remove_folders(world: World, folder: str) -> None:
+    for path in (f"{folder}/artifacts", folder):
+        try:
+            world.data.local(path).rmdir()
+        except OSError:
+            return  # not empty, or gone: nothing is lost either way

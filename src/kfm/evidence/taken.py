@@ -1,0 +1,36 @@
+"""taken: a withdrawal takes away only; what it left is compared with the version before it, row by row."""
+
+from typing import NamedTuple
+
+from kfm.evidence.version_records import read_facts
+from kfm.model.errors import KfmError
+from kfm.zones.base import Zone
+
+__all__ = ["Compared", "taken_away"]
+
+
+class Compared(NamedTuple):
+    """What a withdrawal left, beside what there was."""
+
+    wrong: str = ""  # what it brought
+    not_compared: str = ""  # why nobody can tell
+
+
+def taken_away(zone: Zone, dataset_id: str, before: str, left: str, path: str) -> Compared:
+    """Whether every row of a table that a withdrawal left was in that table before, as it is."""
+    try:
+        from kfm.diff.tables import diff_files
+
+        old, new = (read_facts(zone, dataset_id, version) for version in (before, left))
+        if any(step.get("step") != "suppress" for step in new.get("steps", ())):
+            return Compared(not_compared="its rows stand for groups of records, and change with them")
+        more = sorted({c["name"] for c in new["schema"]} - {c["name"] for c in old["schema"]})
+        if more:
+            return Compared(wrong=f"it has a column that the version before it has not: {more[0]}")
+        files = [{path: zone.local(f"processed/{dataset_id}/{version}/{path}")} for version in (before, left)]
+        found = diff_files(files[0], files[1], (), limit=0, dataset_id=dataset_id)
+    except ImportError:
+        return Compared(not_compared="what reads Parquet is not installed")
+    except (KfmError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        return Compared(not_compared="one of the two cannot be read")
+    return Compared(wrong=f"{found.added:,} of its rows are not in the version before it, or not like this" if found.added else "")

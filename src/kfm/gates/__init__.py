@@ -1,1 +1,0 @@
-"""Gates: pure judges of evidence. No gates configured is a deny."""

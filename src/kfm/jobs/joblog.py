@@ -1,0 +1,106 @@
+"""What workers tell: one JSON line per event of a job, signals beside them, and counts as Prometheus text."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.model.clock import Clock, rfc3339
+from kfm.model.job import JobLine, Signal
+from kfm.model.ledger import JobRow
+from kfm.model.masking import masked
+
+__all__ = ["BUCKETS", "JobLog", "metrics"]
+
+BUCKETS = ("0.1", "0.5", "1", "5", "15", "60", "300", "1800", "inf")
+
+
+class JobLog:
+    """Appends to `ledger/logs/`; a line is one write, so lines of several workers never mix."""
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._folder, self._clock = folder, clock
+
+    def tell(self, job: JobRow, run_id: str, status: str, **fields: Any) -> None:
+        """The documented log line of a job, and the signals that go with it."""
+        cancelled, wait = fields.pop("cancelled", False), fields.pop("wait_ms", None)
+        fields.pop("reason", None)
+        carried = msgspec.json.decode(job.envelope)
+        line = JobLine(
+            timestamp=rfc3339(self._clock.now()),
+            service="workers",
+            job_type=job.job_type,
+            job_id=job.job_id,
+            run_id=run_id,
+            correlation_id=carried.get("trace", {}).get("correlation_id", ""),
+            dataset_ids=(job.dataset_id,) if job.dataset_id else (),
+            zone_in=fields.pop("zone_in", ""),
+            zone_out=fields.pop("zone_out", ""),
+            policy_label=fields.pop("policy_label", ""),
+            status=status,  # type: ignore[arg-type]
+            **fields,
+        )
+        self._append("workers", [line])
+        ends = {"skipped": "succeeded"}.get(status, status)
+        if status == "started":
+            self.signal("run.lifecycle", "queued", job, run_id, timestamp=job.put_at)
+            self.signal("pool.wait_ms", int(wait or 0), job, run_id)
+        self.signal("run.lifecycle", "cancelled" if cancelled else ends, job, run_id)
+
+    def signal(self, name: str, value: str | int | float, job: JobRow, run_id: str, **more: Any) -> None:
+        more.setdefault("timestamp", rfc3339(self._clock.now()))
+        self.signals(
+            [Signal(signal=name, value=value, job_id=job.job_id, run_id=run_id, job_type=job.job_type, dataset_id=job.dataset_id, pool=job.pool, **more)]  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def signals(self, found: Iterable[Signal]) -> None:
+        self._append("signals", found)
+
+    def _append(self, name: str, lines: Iterable[Any]) -> None:
+        data = b"".join(masked(msgspec.json.encode(line).decode()).encode() + b"\n" for line in lines)
+        with contextlib.suppress(OSError):  # telemetry may be lost; the job is not
+            self._folder.mkdir(parents=True, exist_ok=True)
+            day = rfc3339(self._clock.now())[:10]
+            fd = os.open(self._folder / f"{name}-{day}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.write(fd, data)
+            finally:
+                os.close(fd)
+
+
+def metrics(tallies: Iterable[tuple[str, str, int]], depths: Iterable[Mapping[str, Any]], now_ms: int) -> str:
+    """Counts and depths as Prometheus text."""
+    found: dict[str, dict[str, int]] = {}
+    for job_type, name, value in tallies:
+        found.setdefault(job_type, {})[name] = value
+    lines = []
+    for word in ("started", "succeeded", "failed", "skipped", "retries"):
+        name = "kfm_job_retries_total" if word == "retries" else f"kfm_jobs_{word}_total"
+        lines += [f"# TYPE {name} counter"]
+        lines += [f'{name}{{job_type="{kind}"}} {counts.get(word, 0)}' for kind, counts in found.items() if not kind.startswith("pool ")]
+    lines.append("# TYPE kfm_job_duration_seconds histogram")
+    for kind, counts in found.items():
+        if "duration_ms" in counts:
+            lines += _histogram(kind, counts)
+    lines.append("# TYPE kfm_pool_wait_ms_total counter")
+    lines += [f'kfm_pool_wait_ms_total{{pool="{pool[5:]}"}} {c["pool_wait_ms"]}' for pool, c in found.items() if pool.startswith("pool ")]
+    lines += ["# TYPE kfm_queue_depth gauge", "# TYPE kfm_queue_lag_seconds gauge"]
+    for depth in depths:
+        lines.append(f'kfm_queue_depth{{pool="{depth["pool"]}",state="{depth["state"]}"}} {depth["jobs"]}')
+        if depth["state"] == "queued":
+            lag = max(0, now_ms - depth["oldest"]) / 1000
+            lines.append(f'kfm_queue_lag_seconds{{pool="{depth["pool"]}"}} {lag:.3f}')
+    return "\n".join(lines) + "\n"
+
+
+def _histogram(kind: str, counts: Mapping[str, int]) -> list[str]:
+    lines, total = [], 0
+    for bucket in BUCKETS:
+        total += counts.get(f"seconds_le_{bucket}", 0)
+        lines.append(f'kfm_job_duration_seconds_bucket{{job_type="{kind}",le="{"+Inf" if bucket == "inf" else bucket}"}} {total}')
+    lines.append(f'kfm_job_duration_seconds_sum{{job_type="{kind}"}} {counts["duration_ms"] / 1000}')
+    lines.append(f'kfm_job_duration_seconds_count{{job_type="{kind}"}} {total}')
+    return lines

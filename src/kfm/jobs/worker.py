@@ -1,0 +1,531 @@
+"""A worker: takes jobs under its own lease, gives each a process of its own, and leaves nothing behind when it stops.
+
+The lease `worker/<name>` says that it lives. Jobs it has taken come back when the lease is lost, and whatever it writes about
+them afterwards is refused. Jobs of the pool `light` run inside the worker, many to a transaction: their ends, their keyed
+effects and the next claim are one commit.
+"""
+
+import contextlib
+import importlib
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kfm.jobs import JOB_MODULES, LIGHT_POOL
+from kfm.model import ids
+from kfm.model.clock import Clock
+from kfm.model.errors import Fenced, KfmError, StoreUnavailable
+from kfm.model.job import Request
+from kfm.model.ledger import JobRow, Token
+from kfm.store.base import Store, Tx
+from kfm.store.heartbeat import Heartbeat
+
+__all__ = ["Ended", "Limits", "Worker"]
+
+LOOK_S = 1.0  # how often a worker looks whether another one died
+LEFT_S = 2.0  # a proposal that nobody promotes for so long was left by a dead run
+STOP_S = 5.0  # how long a job that is told to stop may take
+LATER_MS = 2000  # how long a job rests whose partition another run holds
+_BATCH_S = 0.02  # how long a batch of light jobs should take
+_MOST = 256
+_LINE_CAP = 16 << 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a process of a job may use."""
+
+    timeout_s: float = 3600.0
+    memory_mb: int = 4096
+    key: str = ""  # what gives it more time
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process of a job said at its end."""
+
+    status: str  # succeeded, skipped, failed, later
+    reason: str = ""
+    error: str = ""
+    stack: str = ""
+    retry: bool = True
+    until_ms: int = 0
+    zone_in: str = ""
+    zone_out: str = ""
+    policy_label: str = ""
+    receipt: str = ""
+    exit_code: int = 0
+
+
+Tell = Callable[..., None]  # (job, run_id, status, **fields)
+
+
+@dataclass
+class _Child:
+    """One job in its process. It ends when its stdin does, so it cannot outlive the worker."""
+
+    job: JobRow
+    run_id: str
+    process: "subprocess.Popen[bytes]"
+    began: float
+    deadline: float
+    limits: Limits = Limits()
+    heard: bytearray = field(default_factory=bytearray)
+    stopped: str = ""  # why we stopped it
+
+    def hear(self) -> bytes:
+        """What it has said since; nothing: it has closed its end, or says nothing now."""
+        assert self.process.stdout is not None
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self.process.stdout.fileno(), 1 << 16)
+            self.heard += data[: max(0, _LINE_CAP - len(self.heard))]
+            return data
+        return b""
+
+    def stop(self, why: str, number: int = signal.SIGTERM) -> None:
+        self.stopped = self.stopped or why
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+
+class Worker:
+    """Works the job table until it is told to stop."""
+
+    def __init__(
+        self, store: Store, clock: Clock, *, name: str, slots: int, lease_seconds: float, command: Sequence[str] = (), tell: Tell = lambda *a, **k: None,
+        limits: Callable[[JobRow], Limits] = lambda job: Limits(), died: Callable[[JobRow, str, str], None] = lambda *a: None,
+        pools: Sequence[str] = (), order: dict[str, Any] | None = None, beat: Callable[[], None] = lambda: None, grace_s: float = 3600.0,
+    ) -> None:  # fmt: skip
+        self._store, self._clock, self.name, self._slots = store, clock, name, slots
+        self._seconds = max(0.9 * lease_seconds, 0.5)  # others count a whole lease time from our death
+        self._command, self._tell, self._limits, self._died = list(command), tell, limits, died
+        self._pools, self._order, self._on_beat, self._grace_s = tuple(pools), order or {}, beat, grace_s
+        self._children: dict[int, _Child] = {}
+        self._done: list[tuple[JobRow, str, str, tuple[tuple[str, str], ...], float]] = []  # light jobs that ended: to be written down
+        self._light: dict[str, Callable[[JobRow], tuple[tuple[str, str], ...]]] = {}
+        self._batch, self._hungry, self._draining, self._drain_until = 8, True, 0, 0.0
+        self._next_look = self._next_beat = 0.0
+        self._left: dict[str, float] = {}  # datasets that a dead run left half promoted, since when
+        self._others = self._retries = False  # others' jobs may come back to us; a failed job waits for its next try
+        self._due: float | None = None
+        self.worked = 0
+        self._held: Token | None = None  # while it has a name
+        self._heart = Heartbeat(store, self._seconds)
+        self._selector = selectors.DefaultSelector()
+        self._bell: Any = None
+        self._wake = socket.socketpair()
+
+    # ---- life ------------------------------------------------------------------------------------------------------------
+    def run(self, *, until_idle: bool = False) -> int:
+        """Work until SIGTERM or SIGINT; with `until_idle` until nothing is left that is due. Returns the exit code."""
+        self._join()
+        before = self._listen()
+        try:
+            while not self._is_over(until_idle):
+                self._turn(until_idle)
+            return {0: 0}.get(self._draining, self._signal + 128 if self._draining else 0)
+        finally:
+            self._leave(before)
+
+    _signal = 0
+
+    def _listen(self) -> list[tuple[int, Any]]:
+        self._bell = self._store.bell()
+        self._hear_bell()
+        for end in self._wake:
+            end.setblocking(False)
+        self._selector.register(self._wake[0], selectors.EVENT_READ, "signal")
+        before: list[tuple[int, Any]] = []
+        with contextlib.suppress(ValueError):  # not the main thread: whoever started us stops us
+            signal.set_wakeup_fd(self._wake[1].fileno(), warn_on_full_buffer=False)
+            before = [(n, signal.signal(n, self._on_signal)) for n in (signal.SIGTERM, signal.SIGINT)]
+        return before
+
+    def _hear_bell(self) -> None:
+        """Wait on what rings now: a bell whose server went away has another line."""
+        if self._bell_fd >= 0:
+            self._selector.unregister(self._bell_fd)
+        self._bell_fd = self._bell.fileno()
+        self._selector.register(self._bell_fd, selectors.EVENT_READ, "bell")
+
+    _bell_fd = -1
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        self.stop(number)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """The first time: take nothing new and finish what runs. The second time: stop what runs, give it back."""
+        self._signal = number
+        self._draining += 1
+        self._drain_until = time.monotonic() + self._grace_s
+        with contextlib.suppress(OSError):
+            self._wake[1].send(b"\0")
+
+    def _is_over(self, until_idle: bool) -> bool:
+        if self._draining >= 2 or (self._draining and time.monotonic() > self._drain_until):
+            return True
+        idle = not self._children and not self._done
+        over = until_idle and not (self._hungry or self._retries or self._left or self._others)
+        return idle and (bool(self._draining) or over)
+
+    @property
+    def _token(self) -> Token:
+        """The lease in our hands: without one nothing may be written."""
+        if self._held is None:
+            raise Fenced(f"The worker {self.name} has no lease.", expected="a lease", remedy="Start it again.")
+        return self._held
+
+    def _join(self) -> None:
+        """Take the lease; a name that is still in use is refused."""
+        lease = f"worker/{self.name}"
+        self._held = self._store.transaction(lambda tx: tx.leases.take(lease, self.name, self._seconds))
+        if self._held is None:
+            raise Fenced(f"A worker {self.name} is running.", expected="a name of its own", remedy="Pass another --name.")
+        self._heart.add(self._held)
+
+    def _leave(self, before: list[tuple[int, Any]]) -> None:
+        """Stop what runs, give back what is ours, release the lease."""
+        given = [child.job for child in self._children.values()]
+        for child in self._children.values():
+            child.stop("the worker stops")
+        self._end_children(STOP_S)
+        for number, handler in before:
+            signal.signal(number, handler)
+        if before:
+            signal.set_wakeup_fd(-1)
+
+        def close(tx: Tx) -> None:
+            self._write_down(tx)
+            tx.queue.release(self._token, [*given, *tx.queue.mine(self._token)])
+            tx.leases.release(self._token)
+
+        with contextlib.suppress(KfmError):
+            if self._held is not None:
+                self._store.transaction(close)
+        self._heart.stop()
+        self._selector.close()
+        self._bell.close()
+        for end in self._wake:
+            end.close()
+
+    def _end_children(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        for child in self._children.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.process.wait(max(0.0, until - time.monotonic()))
+            child.stop("", signal.SIGKILL)
+            child.process.wait()
+            _close_pipes(child)
+        self._children.clear()
+
+    # ---- one turn --------------------------------------------------------------------------------------------------------
+    def _turn(self, until_idle: bool) -> None:
+        if self._draining:
+            self._hungry = False
+        try:
+            self._look()
+            if self._done or (self._hungry and not self._draining):
+                self._exchange()
+            if not self._hungry and not self._done:
+                self._store.tidy()
+        except Fenced:
+            self._rejoin()
+        except KfmError as error:  # the store is away: what we know is kept, and we ask again
+            if not error.retryable:
+                raise
+            self._hungry, self._lost_touch = True, True
+            time.sleep(0.5)
+            return
+        if not self._hungry and not self._done:
+            self._wait()
+        else:
+            self._hear(0.0)
+
+    _lost_touch = False
+
+    def _exchange(self) -> None:
+        """One transaction: what ended is written down, what is next is taken."""
+        if not self._done and not self._lost_touch and self._took_light():
+            return
+        free = 0 if self._draining else self._slots - len(self._children)
+
+        def work(tx: Tx) -> tuple[list[JobRow], int | None, bool]:
+            self._write_down(tx)
+            strays = []
+            if self._lost_touch:  # a claim whose answer never reached us
+                known = {c.job.job_id for c in self._children.values()} | {job.job_id for job, *_ in self._done}
+                strays = [job for job in tx.queue.mine(self._token) if job.job_id not in known]
+            light = tx.queue.claim(self._token, self._batch, (LIGHT_POOL,)) if not self._draining and self._may(LIGHT_POOL) else []
+            heavy = tx.queue.claim(self._token, free, self._pools, (LIGHT_POOL,)) if free > 0 else []
+            return strays + light + heavy, *((None, False) if light or heavy else tx.queue.next_at(self._pools))
+
+        jobs, due, self._retries = self._store.transaction(work)
+        self._done.clear()
+        self._lost_touch = False
+        self._due = due / 1000 if due is not None else None
+        light = [job for job in jobs if job.pool == LIGHT_POOL]
+        for job in jobs:
+            if job.pool != LIGHT_POOL:
+                self._begin(job)
+        self._do_light(light)
+        self._hungry = bool(light) or (len(self._children) < self._slots and len(jobs) > len(light))
+
+    def _took_light(self) -> bool:
+        """Begin with light jobs. Having taken them need not outlive a power cut: they are asked for, and only their end counts."""
+        if self._draining or not self._may(LIGHT_POOL):
+            return False
+        jobs = self._store.transaction(lambda tx: tx.queue.claim(self._token, self._batch, (LIGHT_POOL,)), durable=False)
+        self._do_light(jobs)
+        return bool(jobs)
+
+    def _may(self, pool: str) -> bool:
+        return not self._pools or pool in self._pools
+
+    def _write_down(self, tx: Tx) -> None:
+        """The ends and keyed effects of light jobs; those that are no longer ours are left out."""
+        if not self._done:
+            return
+        counts: dict[tuple[str, str], int] = {}
+        good = [done for done in self._done if done[1] != "failed"]
+        ours = tx.queue.finish_all(self._token, [job for job, *_ in good], "succeeded") if good else set()
+        ours |= {job.job_id for job, outcome, error, *_ in self._done if outcome == "failed" and tx.queue.fail(self._token, job, error)}
+        rows = [(key, job.job_id, digest) for job, _, _, effects, _ in good if job.job_id in ours for key, digest in effects]
+        if rows:
+            tx.effects.put_all(rows)
+        for job, outcome, *_ in self._done:
+            if job.job_id not in ours:
+                continue
+            for name in ("started", outcome):
+                counts[job.job_type, name] = counts.get((job.job_type, name), 0) + 1
+        for (job_type, name), value in counts.items():
+            tx.jobs.tally(job_type, name, value)
+
+    # ---- light jobs ------------------------------------------------------------------------------------------------------
+    def _do_light(self, jobs: list[JobRow]) -> None:
+        if not jobs:
+            return
+        began = time.perf_counter()
+        for job in jobs:
+            try:
+                effects = self._light_run(job.job_type)(job)
+                self._done.append((job, "succeeded", "", effects, 0.0))
+            except Exception as error:  # of job code: whatever it is, the job failed and the worker goes on
+                self._done.append((job, "failed", f"{type(error).__name__}: {error}", (), 0.0))
+        each = (time.perf_counter() - began) / len(jobs)
+        self.worked += len(jobs)
+        self._batch = max(1, min(_MOST, int(_BATCH_S / max(each, 1e-6)), self._batch * 4))
+
+    def _light_run(self, job_type: str) -> Callable[[JobRow], tuple[tuple[str, str], ...]]:
+        found = self._light.get(job_type)
+        if found is None:
+            found = self._light[job_type] = importlib.import_module(JOB_MODULES[job_type]).light
+        return found
+
+    # ---- processes -------------------------------------------------------------------------------------------------------
+    def _begin(self, job: JobRow) -> None:
+        """Start a job; one that cannot be started hurts no other."""
+        try:
+            self._start(job)
+        except OSError as error:  # no process, no memory: later
+            self._store.transaction(lambda tx: tx.queue.release(self._token, [job], LATER_MS))
+            self._tell(job, "", "skipped", reason=str(error))
+        except Exception as error:  # of a package that offers the type
+            why = f"its type cannot be loaded: {type(error).__name__}: {error}"
+            self._store.transaction(lambda tx: tx.queue.fail(self._token, job, why))
+
+    def _start(self, job: JobRow) -> None:
+        limits, run_id, now = self._limits(job), str(ids.new_run_id()), time.monotonic()
+        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0)
+        child = _Child(job, run_id, process, now, now + limits.timeout_s, limits)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        order = {**self._order, "job": msgspec.to_builtins(job), "run_id": run_id, "memory_mb": limits.memory_mb}
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(msgspec.json.encode(order) + b"\n")
+        os.set_blocking(process.stdout.fileno(), False)
+        self._selector.register(process.stdout, selectors.EVENT_READ, child)
+        self._children[process.pid] = child
+        self._tell(job, run_id, "started", wait_ms=job.wait_ms or 0)
+
+    def _finished(self, child: _Child) -> None:
+        """The process has closed its end: hear what it said, and write down what became of the job."""
+        assert child.process.stdout is not None
+        self._selector.unregister(child.process.stdout)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.process.wait(0.0 if child.stopped else 5.0)
+        child.stop("", signal.SIGKILL)  # and whatever it left in its group
+        code = child.process.wait()
+        while len(child.heard) < _LINE_CAP and child.hear():
+            pass  # its last words may have come with its end
+        _close_pipes(child)
+        ended = _said(child, code)
+        job, took = child.job, int((time.monotonic() - child.began) * 1000)
+
+        def close(tx: Tx) -> None:
+            for name in ("started", ended.status, f"seconds_le_{_bucket(took / 1000)}"):
+                tx.jobs.tally(job.job_type, name)
+            tx.jobs.tally(job.job_type, "duration_ms", took)
+            tx.jobs.tally(f"pool {job.pool}", "pool_wait_ms", job.wait_ms or 0)
+            if job.attempts or job.losses:
+                tx.jobs.tally(job.job_type, "retries")
+            if child.stopped == "cancelled":
+                tx.queue.finish(self._token, job, "cancelled", "cancelled")
+            elif tx.queue.note(job, ended.status, ended.error):
+                pass  # the engine has ended it, in the transaction that ended its run
+            elif ended.status == "later":
+                tx.queue.release(self._token, [job], LATER_MS)
+            elif ended.status == "failed":
+                why, denied = ended.error or ended.reason, ended.exit_code == 3
+                tx.queue.fail(self._token, job, why, retry=ended.retry, denied=denied, until_ms=ended.until_ms)
+            else:
+                tx.queue.finish(self._token, job, ended.status)
+
+        while True:
+            try:
+                self._store.transaction(close)
+                break
+            except Fenced:
+                break  # it belongs to another worker now
+            except KfmError as error:
+                if not error.retryable or self._draining >= 2:
+                    break  # the lease runs out, and another worker looks at the job
+                time.sleep(0.5)
+        del self._children[child.process.pid]
+        self.worked += 1
+        self._hungry = True
+        if not ended.receipt and ended.status != "later":
+            with contextlib.suppress(KfmError, OSError):  # a receipt that cannot be written does not stop the others
+                self._died(job, child.run_id, ended.error or ended.reason)
+        status = "skipped" if ended.status == "later" else ended.status
+        told = {"message": ended.error or ended.reason, "stack": ended.stack} if status == "failed" else None
+        self._tell(
+            job, child.run_id, status, duration_ms=took, error=told, reason=ended.reason, zone_in=ended.zone_in, zone_out=ended.zone_out,
+            policy_label=ended.policy_label, cancelled=child.stopped == "cancelled",
+        )  # fmt: skip
+
+    # ---- waiting ---------------------------------------------------------------------------------------------------------
+    def _look(self) -> None:
+        """Now and then: dead workers, cancelled jobs, deadlines, what is left half promoted."""
+        now = time.monotonic()
+        for child in self._children.values():
+            if now > child.deadline:
+                child.stop("time", signal.SIGKILL)
+        for child in [c for c in self._children.values() if c.process.poll() is not None and now >= self._next_look]:
+            self._finished(child)  # it is gone, whoever else holds its line
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_S
+        token = self._token
+        lost, cancelled, left, self._others = self._store.read(
+            lambda tx: (tx.queue.lost(), tx.queue.cancelling(token), tx.runs.left_promotable(), tx.queue.others(token))
+        )
+        if lost:
+
+            def reap(tx: Tx) -> None:
+                tx.leases.renew([token], self._seconds)  # our own are not lost
+                tx.queue.reap()
+
+            self._store.transaction(reap)
+            self._hungry = True
+        for child in self._children.values():
+            if child.job.job_id in cancelled:
+                child.stop("cancelled")
+                child.deadline = min(child.deadline, now + STOP_S)  # one that does not listen is killed then
+        self._left = {name: self._left.get(name, now) for name in left}  # since when: a run on its way to promote is not left
+        for name in [n for n, since in self._left.items() if now - since > LEFT_S]:
+            self._store.transaction(lambda tx: tx.jobs.submit(Request(job_type="repair", dataset_id=name)))
+        if now >= self._next_beat:
+            self._next_beat = now + 5 * LOOK_S
+            self._bell.drain()  # one that lost its server tries another line
+            self._hear_bell()
+            self._hungry = True
+            with contextlib.suppress(KfmError, OSError):  # telemetry may be lost; the work goes on
+                self._on_beat()
+
+    def _wait(self) -> None:
+        now = time.monotonic()
+        until = [self._next_look - now, *(c.deadline - now for c in self._children.values())]
+        if self._due is not None:
+            until.append(self._due - self._clock.now().timestamp())
+        self._hear(max(0.0, min(until)))
+        if self._due is not None and self._clock.now().timestamp() >= self._due:
+            self._hungry, self._due = True, None
+
+    def _hear(self, seconds: float) -> None:
+        for key, _ in self._selector.select(seconds):
+            if key.data == "bell":
+                self._bell.drain()
+                self._hear_bell()
+                self._hungry = True
+            elif key.data == "signal":
+                with contextlib.suppress(BlockingIOError):
+                    self._wake[0].recv(4096)
+            else:
+                self._heard(key.data)
+
+    def _heard(self, child: _Child) -> None:
+        data = child.hear()
+        if not data or data.endswith(b"\n"):  # it has said all, even when something it started holds the line
+            self._finished(child)
+
+    def _rejoin(self) -> None:
+        """We were away longer than our lease: what we had is others' now. Begin again."""
+        for child in self._children.values():
+            assert child.process.stdout is not None
+            self._selector.unregister(child.process.stdout)
+            child.stop("the worker was away too long", signal.SIGKILL)
+        self._end_children(1.0)
+        self._done.clear()
+        assert self._held is not None
+        self._heart.drop(self._held)
+        lease, token = self._held.lease, None
+        while token is None and self._draining < 2:
+            try:
+                token = self._store.transaction(lambda tx: tx.leases.take(lease, self.name, self._seconds))
+            except StoreUnavailable:
+                time.sleep(0.5)
+                continue
+            if token is None:  # somebody took our name: be another
+                lease = f"worker/{self.name}-{os.getpid()}"
+        self._held, self._hungry = token, True
+        if token is not None:
+            self._heart.add(token)
+
+
+def _close_pipes(child: _Child) -> None:
+    for pipe in (child.process.stdin, child.process.stdout):
+        with contextlib.suppress(OSError):
+            if pipe is not None:
+                pipe.close()
+
+
+def _said(child: _Child, code: int) -> Ended:
+    """The closing message of a process, or why there is none."""
+    if child.stopped == "cancelled":
+        return Ended(status="failed", reason="cancelled", error="cancelled", retry=False)
+    if child.stopped == "time":
+        said = f"it was not done after {child.limits.timeout_s:g} seconds and was stopped"
+        return Ended(
+            status="failed",
+            reason=said,
+            error=f"time limit: {said}" + (f"; {child.limits.key} gives it longer" if child.limits.key else ""),
+        )
+    try:
+        return msgspec.json.decode(bytes(child.heard).rsplit(b"\n", 2)[-2], type=Ended)
+    except (msgspec.DecodeError, IndexError):
+        why = f"its process was killed by signal {-code}" if code < 0 else f"its process ended with code {code} and said nothing"
+        return Ended(status="failed", reason=why, error=why)
+
+
+BUCKETS = (0.1, 0.5, 1, 5, 15, 60, 300, 1800)
+
+
+def _bucket(seconds: float) -> str:
+    return next((str(b) for b in BUCKETS if seconds <= b), "inf")

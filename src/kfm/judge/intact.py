@@ -1,0 +1,121 @@
+"""evidence: is everything a promotion relies on there, unchanged and signed? Asked before each one, and by who judges again."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from kfm.channel.chain import pinned_parts
+from kfm.evidence.captures import parse_checksums
+from kfm.evidence.folder_check import Verified, verify_in_zone
+from kfm.evidence.journal import Wal
+from kfm.evidence.proposal import load, proposal_path
+from kfm.evidence.receipts import find_receipt, run_folder
+from kfm.judge.derive import fetch_table
+from kfm.keys.attest import check_attestation
+from kfm.model import ids
+from kfm.model.errors import Denied, IntegrityError, KfmError
+from kfm.model.ledger import Generation, LedgerRow
+from kfm.model.staged import is_assembly, pins_path
+from kfm.model.version import ATTESTATION, is_record
+from kfm.world.world import World
+
+__all__ = ["check_files", "check_version_folder", "inputs_changed"]
+
+
+def check_files(world: World, row: LedgerRow, wal: Wal | None) -> list[dict[str, str]]:
+    """Every file the proposal names is there and unchanged; a missing one is a reason, a changed one raises.
+
+    The journal says what proposal.json must be and which capture it came from; None once it is archived.
+    """
+    again = f"`kfm run {row.dataset_id} --force --reason …` makes it again."
+    try:
+        proposal, digest = load(world, row)
+    except Denied as error:
+        return [{"code": "proposal.missing", "message": error.happened, "remedy": error.remedy}]
+    listed = {proposal_path(row.dataset_id, row.run_id, n): d for n, d in proposal["files"].items()}
+    there = {p: ids.digest(world.kept(p)) for p in listed if world.data.exists(world.lies(p))}
+    receipts = {f"{run_folder(row)}/{n}": d for n, d in proposal["receipts"].items()}
+    if wal is not None and proposal["approvals"]:  # it waited for people: what it was made from must still be what they relied on
+        receipts |= _capture_files(world, row, wal)
+    there |= {p: found for p in receipts if (found := world.named(p)) is not None}
+    listed |= receipts
+    changed = [p for p, d in there.items() if listed[p] != d]
+    pinned = (wal.payload("assemble") or {}).get("proposal") if wal is not None else None
+    if changed or (pinned is not None and pinned != digest):
+        what = changed[0] if changed else proposal_path(row.dataset_id, row.run_id)
+        raise IntegrityError(f"{what} was changed after it was proposed.", expected="what was judged", remedy=again)
+    return [{"code": _missing(p), "message": f"{p} is missing.", "remedy": again} for p in listed if p not in there]
+
+
+def inputs_changed(world: World, row: LedgerRow) -> bool:
+    """Whether a dataset this one is joined from has other records, or other withdrawals, than when it was made."""
+    joined = [s for s in msgspec.json.decode(row.source_metadata) if s["source_url"].startswith("kfm://dataset/")]
+    if not joined:
+        return False
+    with world.data.scratch() as scratch:
+        veil = world.veil(row.dataset_id)
+        return any(fetch_table(world, s["source_url"], veil.uncover(s["etag"]), scratch / s["source_id"]).status != 304 for s in joined)
+
+
+def _capture_files(world: World, row: LedgerRow, wal: Wal) -> dict[str, str]:
+    if is_assembly(row):
+        found = {pins_path(row.dataset_id, str(row.part)): str(row.part)}
+        for part in pinned_parts(world.data, row) or ():
+            found |= _files_of_capture(world, row, part.capture_id)
+        return found
+    return _files_of_capture(world, row, (wal.payload("capture") or {}).get("capture_id"))
+
+
+def _files_of_capture(world: World, row: LedgerRow, capture_id: str | None) -> dict[str, str]:
+    folder = f"raw/{row.dataset_id}/captures/{capture_id}"
+    if not world.data.exists(f"{folder}/checksums.sha256"):
+        return {f"{folder}/checksums.sha256": ""}
+    return {f"{folder}/{n}": d for n, d in parse_checksums(world.data.read(f"{folder}/checksums.sha256")).items()}
+
+
+def _missing(path: str) -> str:
+    """The code of a missing file: what kind of evidence it is."""
+    if path.endswith("attestation.json"):
+        return "attestation.missing"
+    return "catalog.missing" if path.endswith(("dcat.json", "stac.json", "prov.json", "version.json")) else "receipts.missing"
+
+
+def check_version_folder(world: World, row: LedgerRow, artifacts: Mapping[str, str]) -> None:
+    """A version folder is accepted only when it is whole: the same data, every byte, no other file, signed by a builder.
+
+    Its records are those of its first promotion; they speak of the same bytes.
+    """
+    found, where = Verified(), f"processed/{row.dataset_id}/{row.version_id}"
+    verify_in_zone(world.data, where, found)
+    listed = parse_checksums(world.data.read(f"{where}/checksums.sha256"))
+    if not found.problems and {p: d for p, d in listed.items() if not is_record(p)} != artifacts:
+        found.wrong(where, "it holds other data under the same version id")
+    if not found.problems:
+        try:
+            raw, named = world.data.read(f"{where}/{ATTESTATION}"), {p: d for p, d in listed.items() if p != ATTESTATION}
+            try:
+                check_attestation(raw, world.keys, named)
+            except Denied:  # by a key that is out of use since; the gate has judged what was proposed
+                check_attestation(raw, world.keys, named, {load(world, row)[0]["files"].get(ATTESTATION), *_vouched_for(world, row)})
+        except (KfmError, OSError) as error:
+            found.wrong(f"{where}/{ATTESTATION}", getattr(error, "happened", "it is missing"))
+    if found.problems:
+        problem = found.problems[0]
+        raise IntegrityError(
+            f"{problem['where']} cannot be published: {problem['what']}.",
+            expected="a version folder exactly as it was promoted",
+            remedy="Restore it from a backup, or move the folder away; `kfm verify` lists what is wrong.",
+        )
+
+
+def _vouched_for(world: World, row: LedgerRow) -> set[str]:
+    """The attestations of this version that receipts name which its earlier generations name."""
+    found = set()
+    made: list[Generation] = world.store.read(lambda tx: tx.index.generations(row.dataset_id))
+    for generation in (g for g in made if g.kind == "promote" and g.version_id == row.version_id):
+        told = world.channel(row.dataset_id).predicate(generation.generation)
+        path = find_receipt(world.root, generation.run_id)
+        raw = world.root.read(path) if path is not None else b""
+        if told is not None and ids.digest(raw) == told.receipts_digest:
+            found.add(str(msgspec.json.decode(raw)["provenance"]["files"].get(ATTESTATION)))
+    return found

@@ -1,1 +1,0 @@
-"""Lineage: one record per run, several renderings."""

@@ -1,1 +1,0 @@
-"""Publishers: the face of every effect."""

@@ -1,0 +1,426 @@
+"""claim: the one transaction that decides. Settle? NOOP? resume? else close what is open and begin a new run."""
+
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from kfm.channel.chain import EMPTY, content_key, kept_out, unknown_content
+from kfm.evidence.closing import close_runs
+from kfm.evidence.journal import Wal
+from kfm.evidence.moments import check_clock
+from kfm.evidence.receipts import receipt_path
+from kfm.model import canonical, ids
+from kfm.model.clock import rfc3339
+from kfm.model.dataset import DatasetEntry
+from kfm.model.errors import Denied, KfmError, StepFailed, UsageError
+from kfm.model.ledger import UNCHANGED, Generation, HeadKey, LedgerRow, NoopRow, Token, after_stamp, is_older, stamps_of
+from kfm.model.plan import Plan, plan_hash
+from kfm.model.schedule import without_emitter
+from kfm.model.staged import is_assembly
+from kfm.run.answers import canonical_url_of
+from kfm.run.look import Captured
+from kfm.store.base import Tx
+from kfm.world.world import Target, World
+
+__all__ = [
+    "Answer",
+    "Claimed",
+    "LookAgain",
+    "Noop",
+    "Settle",
+    "approved",
+    "check_kept",
+    "check_switch",
+    "claim",
+    "denied_before",
+    "failed_row",
+    "is_noop",
+    "keep_head_key",
+    "keep_plan",
+    "new_row",
+    "older_told",
+]
+
+
+@dataclass(frozen=True)
+class Noop:
+    """There is nothing to do, and why."""
+
+    code: str  # what others decide by: unchanged, kept_out, older, proposed, denied, staged
+    reason: str
+    names: str = ""
+    exit_code: int = 0
+    head: Generation | None = None
+
+
+@dataclass(frozen=True)
+class Settle:
+    """A run has named a generation and not ended: it is settled before anything else of its partition happens."""
+
+    row: LedgerRow
+
+
+@dataclass(frozen=True)
+class LookAgain:
+    """What was looked at is not enough, or is not what it was."""
+
+    forced: int = 0
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A run of its own, with its journal, on this head."""
+
+    row: LedgerRow
+    wal: Wal
+    head: Generation
+    forced: int = 0
+    resumed: bool = False
+
+
+Answer = Noop | Settle | LookAgain | Claimed  # of the transaction that decides
+
+
+def check_switch(tx: Tx, *names: str) -> None:
+    """Raise `Denied` when a person has switched off one of these: a dataset, or a type of job."""
+    off = next((s for s in tx.switches.listing() if s["name"] in names), None)
+    if off is not None:
+        raise Denied(
+            f"{off['name']} is switched off: {off['reason']}",
+            expected="it to be on",
+            remedy=f"`kfm switch on {off['name']}` when that is settled.",
+        )
+
+
+def check_kept(entry: DatasetEntry) -> None:
+    """Raise `UsageError` for a dataset that is retired: nobody asks its upstream for anything."""
+    if entry.retired is not None:
+        raise UsageError(
+            f"{entry.dataset_id} is retired: {entry.retired}. Nothing was fetched.",
+            expected="a dataset that is kept up to date",
+            remedy=f"Remove `retired` from data/registry/{entry.dataset_id}.yml to bring it back.",
+        )
+
+
+def claim(tx: Tx, world: World, target: Target, token: Token, captured: Captured, plan: Plan | None, toolchain: str, run_id: str) -> Answer:
+    """Settle? NOOP (acks)? resume? else close what is open and claim a new run. One transaction."""
+    tx.leases.check(token)
+    mine = _unfinished(tx, target)
+    for row in mine:
+        if row.intent is not None:
+            return Settle(row)
+    head = world.channel(target.dataset_id).head(tx)  # inside the transaction, after the look for open intents
+    job = tx.jobs.get(target.dataset_id, target.partition, target.win)
+    forced = job.forced if job is not None else 0
+    if not forced and not captured.replayed:
+        noop = is_noop(tx, world, target, captured, head, mine)
+        if noop is not None:
+            return _ack_noop(tx, world, target, token, captured, head, mine, noop, run_id)
+    if captured.unchanged or plan is None:
+        return LookAgain(forced)
+    check_clock(tx, world, head)
+    resumable = next((r for r in mine if _resumable(r, target, captured, head, toolchain, forced)), None)
+    if resumable is not None:
+        records = tx.journals.get(resumable.wal_id)
+        wal = Wal(world.store, world.clock, resumable, records, (token,), world.veil(target.dataset_id))
+        return Claimed(resumable, wal, head, forced, resumed=True)
+    if captured.replayed:
+        return LookAgain(forced)
+    close_runs(tx, world, mine, "another input, spec or base came first" if not forced else "closed by --force")
+    place = next((r for r in mine if r.state == "PROPOSED" and r.pinned == head.generation and _keeps_place(world, r)), None)
+    why = without_emitter(job.reason) if job is not None and not target.staged else ""
+    return _new_run(tx, world, target, token, captured, plan, toolchain, run_id, head, forced, place, why)
+
+
+def _unfinished(tx: Tx, target: Target) -> list[LedgerRow]:
+    """Open runs of this partition and window, parts of it that wait to be assembled, and whatever may be assembling them."""
+    opened = tx.runs.open_runs(target.dataset_id)
+    own = [r for r in opened if (r.partition, r.win) == (target.partition, target.win) and not is_assembly(r)]
+    parts = tx.runs.staged(target.dataset_id, target.partition, target.win)
+    backfills = {r.backfill for r in parts}
+    return [*own, *parts, *(r for r in opened if is_assembly(r) and r.backfill in backfills)]
+
+
+def is_noop(tx: Tx, world: World, target: Target, captured: Captured, head: Generation, mine: list[LedgerRow]) -> Noop | None:
+    """Whether there is nothing to do."""
+    if captured.refused is not None:  # what was kept of it may equal the head, and still it was refused
+        return None
+    if _known(tx, target, captured, head):
+        return Noop(UNCHANGED, "unchanged", f"generation {head.generation}")
+    outs = (kept_out(head, target.partition, target.win, found, target.transform_hash) for found in _hashes(captured))
+    out = next((found for found in outs if found is not None), None)
+    if out is not None:
+        word = "withdrawn" if out[0] == "suppressed" else "rolled back"
+        return Noop("kept_out", f"this content was {word} by generation {out[1]}", f"generation {out[1]}")
+    said, official = (captured.sources[0].get("stamp", "") if captured.sources else ""), official_stamp(tx, target, head)
+    if is_older(said, official) and target.again is None and not target.staged:
+        mine.clear()  # what waits there is newer than this answer, too
+        return Noop("older", older_told(said, official), f"generation {head.generation}")
+    same = [r for r in mine if r.state == "PROPOSED" and (r.input_hash, r.spec_hash) == (captured.input_hash, target.spec_hash)]
+    waiting = next((r for r in same if r.pinned == head.generation), None)
+    if waiting is not None:
+        mine.remove(waiting)
+        number = tx.proposals.number(waiting.run_id)
+        if not approved(world, waiting):
+            return Noop("proposed", "already proposed, waits for a person", f"proposal {number}", 7)
+        tx.runs.move(waiting.run_id, "PROPOSED", promo=1)
+        return Noop("proposed", "already proposed", f"proposal {number}")
+    rejected = denied_before(tx, target, captured.input_hash, head)
+    if rejected is not None:
+        return Noop("denied", f"already denied: {rejected.reason}", f"run {rejected.run_id}", 3)
+    same_part = (captured.input_hash, target.spec_hash, target.staged)
+    kept = [r for r in mine if r.state == "STAGED" and (r.input_hash, r.spec_hash, r.backfill) == same_part]
+    if target.staged and kept:
+        mine[:] = [r for r in mine if r not in kept and not is_assembly(r)]
+        return Noop("staged", "already staged", f"run {kept[-1].run_id}")
+    return None
+
+
+def official_stamp(tx: Tx, target: Target, head: Generation) -> str:
+    """When upstream said that what is official of this partition was made; empty: it did not say."""
+    if head.version_id is None:
+        return ""
+    row = tx.runs.maker_of(target.dataset_id, head.version_id)
+    if row is None or row.partition != target.partition:  # a withdrawal left it, or another partition was the last to change
+        row = next(iter(tx.runs.committed(target.dataset_id, target.partition, 1)), None)
+    said, before = stamps_of(row.source_metadata) if row is not None else ("", "")
+    return said or before  # an answer that said nothing leaves the last word standing
+
+
+def older_told(said: str, official: str) -> str:
+    return f"upstream's answer is of {said}, older than the official one of {official}: not taken; --force --reason … proposes it"
+
+
+def denied_before(tx: Tx, target: Target, input_hash: str, head: Generation) -> LedgerRow | None:
+    """The run that was denied with this input, under this spec, on this base."""
+    rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, input_hash)
+    fitting = [r for r in rows if r.state == "REJECTED" and r.win == target.win and r.base_version == head.version_id]
+    return next((r for r in reversed(fitting) if not _may_have_passed(r.reason)), None)
+
+
+_PASSING = (
+    "root.", "attestation.", "policy.", "labels.grant", "labels.look", "leak.column", "proposal.", "receipts.", "catalog.", "integrity.",
+    "approval.void",
+)  # fmt: skip
+
+
+def _may_have_passed(reason: str) -> bool:
+    """Whether a denial had a cause outside spec and content: a key, a grant or a word of a steward, an engine that did not answer, a lost file."""
+    return any(code.strip().startswith(_PASSING) for code in reason.split(";"))
+
+
+def _keeps_place(world: World, row: LedgerRow) -> bool:
+    """Whether a proposal waits for a word on its change that nobody has given yet: what comes in its place goes on under its number."""
+    from kfm.evidence.proposal import waits_for_change  # only a waiting proposal is looked at
+
+    try:
+        return not is_assembly(row) and waits_for_change(world, row)
+    except (KfmError, OSError):
+        return False
+
+
+def approved(world: World, row: LedgerRow) -> bool:
+    """Whether the approvals of a proposal suffice now; damaged evidence never does."""
+    from kfm.evidence.proposal import suffices  # only a waiting proposal is looked at
+
+    try:
+        return suffices(world, row)
+    except (KfmError, OSError, msgspec.DecodeError):
+        return False
+
+
+def _known(tx: Tx, target: Target, captured: Captured, head: Generation) -> bool:
+    """Does the head generation hold exactly this content, made under exactly this spec?"""
+    hashes = _hashes(captured)
+    if head.version_id is None or unknown_content(head):
+        return False
+    if head.contents.get(content_key(target.partition, target.win)) in [f"{h}:{target.transform_hash}:{target.spec_hash}" for h in hashes]:
+        return True
+    key = tx.index.head_key(target.dataset_id, target.partition, target.win)  # equal content under other bytes was seen before
+    return key is not None and (key.version_id, key.spec_hash) == (head.version_id, target.spec_hash) and key.input_hash in hashes
+
+
+def _hashes(captured: Captured) -> list[str]:
+    """The names of an input: what became official, or was withdrawn, before private inputs were named by commitments goes by the other."""
+    return [captured.input_hash, *([captured.unsalted] if captured.unsalted else [])]
+
+
+def _resumable(row: LedgerRow, target: Target, captured: Captured, head: Generation, toolchain: str, forced: int) -> bool:
+    same = (row.input_hash, row.spec_hash, row.base_version, row.toolchain_digest) == (
+        captured.input_hash,
+        target.spec_hash,
+        head.version_id,
+        toolchain,
+    )
+    asked = bool(row.forced or not forced) and row.backfill == target.staged
+    return row.state == "CLAIMED" and same and row.pinned in (None, head.generation) and asked
+
+
+def _ack_noop(
+    tx: Tx,
+    world: World,
+    target: Target,
+    token: Token,
+    captured: Captured,
+    head: Generation,
+    mine: list[LedgerRow],
+    noop: Noop,
+    run_id: str,
+) -> Noop:
+    now = rfc3339(world.clock.now())
+    close_runs(tx, world, mine, "upstream went back to what is official")
+    tx.looks.put_noop(
+        NoopRow(
+            run_id=run_id,
+            dataset_id=target.dataset_id,
+            partition=target.partition,
+            win=target.win,
+            key=captured.key,
+            reason=noop.reason,
+            names=noop.names,
+            timestamp=now,
+            code=noop.code,
+        )
+    )
+    if target.again is None:  # a kept capture tells nothing new about upstream
+        tx.looks.put(target.dataset_id, target.partition, run_id, noop.code)
+    if noop.code == UNCHANGED:
+        keep_head_key(tx, target, captured, str(head.version_id), now)
+    tx.jobs.ack(target.dataset_id, target.partition, target.win)
+    tx.leases.release(token)
+    return replace(noop, head=head)
+
+
+def keep_head_key(tx: Tx, target: Target, captured: Captured, version_id: str, now: str) -> None:
+    """Remember what this look saw, for the version that is official now."""
+    old = tx.index.head_key(target.dataset_id, target.partition, target.win)
+    tx.index.put_head_key(
+        HeadKey(
+            dataset_id=target.dataset_id,
+            partition=target.partition,
+            win=target.win,
+            run_key=captured.key,
+            spec_hash=target.spec_hash,
+            input_hash=captured.input_hash,
+            etag=captured.etag,
+            version_id=version_id,
+            checked_at=now,
+            full_check_at=now if captured.full or old is None else old.full_check_at,
+        )
+    )
+
+
+def _new_run(
+    tx: Tx,
+    world: World,
+    target: Target,
+    token: Token,
+    captured: Captured,
+    plan: Plan,
+    toolchain: str,
+    run_id: str,
+    head: Generation,
+    forced: int,
+    place: LedgerRow | None,
+    why: str,
+) -> Claimed:
+    hashed = keep_plan(tx, plan, captured.input_hash, head.version_id)
+    if place is not None:  # people know the proposal by its number: what takes its place goes on under it
+        tx.proposals.hand_on(place.run_id, run_id)
+    row = new_row(tx, world, target, captured, toolchain, run_id, head, forced)
+    tx.runs.insert(row)
+    if target.again is None:  # a kept capture tells nothing new about upstream
+        tx.looks.put(target.dataset_id, target.partition, run_id, "changed")
+    wal = Wal(world.store, world.clock, row, tokens=(token,), veil=world.veil(target.dataset_id))
+    page = wal.page()
+    page.make(
+        "PLAN",
+        "plan",
+        "DONE",
+        {
+            "plan": msgspec.to_builtins(plan),
+            "plan_hash": hashed,
+            "spec": target.spec,
+            "spec_file_hash": target.spec_file_hash,
+            "receipt_path": receipt_path(run_id, row.timestamp),
+            "base_generation": head.generation,
+            **({"request_reason": why} if why else {}),
+        },
+    )
+    page.make(
+        "EXECUTE",
+        "capture",
+        "IN_PROGRESS",
+        {"capture_id": captured.capture_id, "files": {n: s["digest"] for n, s in zip(captured.files, captured.sources)}},
+    )
+    wal.begin(tx, page)
+    return Claimed(row, wal, head, forced)
+
+
+def keep_plan(tx: Tx, plan: Plan, input_hash: str, base_version: str | None) -> str:
+    """The hash of a plan, which is remembered: a changed one for the same inputs needs a version bump; the difference is shown."""
+    hashed = plan_hash(plan)
+    identity = ids.spec_hash([plan.updater_id, plan.updater_version, plan.spec_hash, input_hash, base_version])
+    text = canonical.dumps(msgspec.to_builtins(plan)).decode()
+    known = tx.looks.plan(identity)
+    if known is None:
+        tx.looks.keep_plan(identity, hashed, text)
+    elif known[0] != hashed:
+        old, new = msgspec.json.decode(known[1]), msgspec.json.decode(text)
+        changed = sorted(k for k in {*old, *new} if old.get(k) != new.get(k))
+        raise StepFailed(
+            f"The plan changed without a version bump: {', '.join(f'{k}: {old.get(k)} -> {new.get(k)}' for k in changed)}.",
+            expected=f"plan {known[0][:12]} for {plan.updater_id} {plan.updater_version}",
+            remedy="Raise `pipeline_version` in the registry.",
+        )
+    return hashed
+
+
+def new_row(
+    tx: Tx, world: World, target: Target, captured: Captured, toolchain: str, run_id: str, head: Generation, forced: int
+) -> LedgerRow:
+    """A new ledger row; `attempt` counts the finished runs of its tuple, so its journal is one nobody has."""
+    before = [
+        r
+        for r in tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)
+        if r.state not in ("CLAIMED", "PROPOSED") and (r.base_version, r.toolchain_digest) == (head.version_id, toolchain)
+    ]
+    wal_id = ids.wal_id(
+        target.dataset_id, target.partition, target.updater_id, target.pipeline_version, target.spec_hash, captured.input_hash,
+        head.version_id, toolchain, len(before),
+    )  # fmt: skip
+    return LedgerRow(
+        run_id=run_id,
+        wal_id=wal_id,
+        dataset_id=target.dataset_id,
+        partition=target.partition,
+        win=target.win,
+        state="CLAIMED",
+        key=captured.key,
+        timestamp=rfc3339(world.clock.now()),
+        source_metadata=after_stamp(captured.sources, official_stamp(tx, target, head)),
+        pipeline_version=target.pipeline_version,
+        updater_id=target.updater_id,
+        updater_version=target.pipeline_version,
+        spec_hash=target.spec_hash,
+        transform_hash=target.transform_hash,
+        input_hash=captured.input_hash,
+        toolchain_digest=toolchain,
+        attempt=len(before),
+        forced=forced,
+        trigger_type=target.trigger,
+        base_version=head.version_id,
+        base_generation=head.generation,
+        backfill=target.staged,
+    )
+
+
+def failed_row(tx: Tx, world: World, target: Target, captured: Captured | None, forced: int) -> LedgerRow:
+    """A run that failed before it could be claimed: upstream did not answer, or its address is not allowed."""
+    head = tx.index.last_generation(target.dataset_id) or EMPTY(target.dataset_id)
+    blank = captured or Captured(
+        sources=tuple({"source_id": s["source_id"], "source_url": canonical_url_of(s["url"]), "etag": "", "digest": ""} for s in target.sources),
+        files={}, input_hash="", key=ids.run_key(canonical_url_of(target.sources[0]["url"]), "", target.win, target.pipeline_version),
+        etag="", unchanged=False, full=False,
+    )  # fmt: skip
+    return new_row(tx, world, target, blank, "", world.new_run_id(), head, forced)

@@ -1,0 +1,258 @@
+"""part: capture and transform. Intent, effect, read back, DONE; a part that is there already is kept."""
+
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from kfm.connectors.base import CaptureRefused, InputFile, TransformJob, TransformResult
+from kfm.evidence.captures import capture_files, parse_checksums, render_raw
+from kfm.evidence.journal import Wal
+from kfm.evidence.quarantine import is_lifted, keep_rows
+from kfm.keys.commitments import SEALED
+from kfm.model.errors import Denied, IntegrityError
+from kfm.model.ledger import LedgerRow, believable, with_stamp
+from kfm.model.paths import part_folder
+from kfm.run.look import Captured
+from kfm.run.transforming import known_columns, known_words, transform_job
+from kfm.run.work import Work
+from kfm.world.world import World
+from kfm.zones.base import hash_file, room
+
+__all__ = ["make_part", "part_fields"]
+
+
+def make_part(work: Work, wal: Wal, captured: Captured, scratch: Path) -> Generator[str, None, TransformResult]:
+    """capture and transform: intent, effect, read back, DONE."""
+    # The time of the run that captured it; a resumed run has the same row. Merging asks for it too, also where the part is there already.
+    captured_by = work.target.again.row if work.target.again is not None else wal.run
+    work.target = target = replace(work.target, captured_at=captured_by.timestamp)
+    world = work.world
+    kept = _kept_part(work, wal)
+    if kept is not None:
+        return kept
+    if target.connector is None:
+        world.prepare()
+    if wal.state("capture") != "DONE" or not _capture_intact(work, captured):
+        _store_capture(work, captured, scratch)
+        yield "capture stored"
+        wal.done("EXECUTE", "capture", {"capture_id": captured.capture_id})
+    if captured.refused is not None:
+        raise captured.refused
+    if is_lifted(world, target, captured.input_hash):
+        work.target = target = replace(target, max_quarantined=1.0)
+    job = _transform_job(work, captured, wal.run.base_version)
+    wal.intend("EXECUTE", "transform", {"artifact": target.artifact})
+    yield "transform intended"
+    work.log.say("input.validating", stage="validate", capture_id=captured.capture_id)
+    out = room(scratch, "out")
+    try:
+        result = _transformed(work, job, out)
+    except CaptureRefused:
+        for rows in out.glob("*.quarantine.jsonl"):
+            keep_rows(world, target, wal.run.run_id, rows)
+        raise
+    payload = _store_part(work, wal, result, out, captured)
+    yield "part stored"
+    wal.done("EXECUTE", "transform", payload)
+    if target.staged:
+        return result
+    fields = part_fields(payload, wal.run) | (_untold(work, payload) if work.private else {})
+    wal.run = wal.commit(lambda tx, page: tx.runs.move(wal.run.run_id, "CLAIMED", **fields))
+    yield "part DONE"
+    return result
+
+
+def _untold(work: Work, payload: dict[str, Any]) -> dict[str, Any]:
+    """What the ledger says of private records: that there are some. Their counts are in the journal, which is sealed."""
+    return {"rows_read": 0, "rows_written": 0, "content_id": work.world.stand_in(work.target.dataset_id, payload["content_id"])}
+
+
+def _transformed(work: Work, job: TransformJob, out: Path) -> TransformResult:
+    """The transform; what connector code had a hand in is read and written once more where it has none."""
+    result = msgspec.structs.replace(
+        work.world.transform(job, out, lambda event: _progress(work, event)), steps=()
+    )  # only a release has steps to tell
+    if job.connector is None:
+        return result
+    made = out / result.artifact
+    if made.is_symlink() or not made.is_file():
+        raise IntegrityError(f"{made.name} is no file after the transform.", expected="a table", remedy="Correct the connector.")
+    table = InputFile(source_id="table", path=str(made.absolute()), digest="")
+    again = TransformJob(
+        kind="recheck",
+        dataset_id=job.dataset_id,
+        format=job.format,
+        inputs=(table,),
+        schema=result.schema,
+        business_key=job.business_key,
+        artifact=job.artifact,
+    )
+    found = work.world.transform(again, room(out, "checked"), None)
+    same = hash_file(made).digest == hash_file(out / "checked" / job.artifact).digest  # not only its rows: no byte of it is the code's
+    if not same or found.rows != result.rows or found.rows != result.books.written or not result.books.balanced:
+        raise IntegrityError(
+            f"The table of {job.dataset_id} is not the one its transform told of.",
+            expected=f"{result.rows} rows, {result.content_id}",
+            remedy="Connector code may change rows, not the file or what is said of it; correct it.",
+        )
+    return msgspec.structs.replace(
+        found,
+        books=result.books,
+        quarantine=result.quarantine,
+        warnings=result.warnings,
+        lines=result.lines,
+        answered=result.answered,
+        stamp=result.stamp,
+    )
+
+
+def _progress(work: Work, event: dict[str, Any]) -> None:
+    if event.get("op") == "log" and event.get("event") != "child.start" and not work.private:
+        work.log.say(f"connector.{event.get('event')}", stage="transform", said=event.get("fields"))
+    if work.world.echo is not None:
+        event = {} if work.private else event
+        work.world.echo({"event": "step.progress", "stage": "transform", "dataset_id": work.target.dataset_id, **event})
+
+
+def _kept_part(work: Work, wal: Wal) -> TransformResult | None:
+    """The part of an earlier attempt, if its bytes are still what the journal says."""
+    if wal.state("transform") != "DONE":
+        return None
+    payload = wal.payload("transform")
+    folder = part_folder(work.target.dataset_id, payload["part"])
+    stored = work.world.data.stat(f"{folder}/{payload['artifact']}")
+    if stored is None or stored.digest != payload["part"]:
+        return None
+    for made in payload.get("companions", {}).values():
+        if getattr(work.world.data.stat(made["from"]), "digest", None) != made["digest"]:
+            return None
+    work.log.say("step.kept", stage="transform", step_id="transform", part=payload["part"])
+    return msgspec.convert(payload["result"], TransformResult)
+
+
+def _capture_intact(work: Work, captured: Captured) -> bool:
+    folder = f"raw/{work.target.dataset_id}/captures/{captured.capture_id}"
+    if not work.world.data.exists(f"{folder}/checksums.sha256"):
+        return False
+    listed = parse_checksums(work.world.data.read(f"{folder}/checksums.sha256"))
+    return all(getattr(work.world.data.stat(f"{folder}/{name}"), "digest", "") == digest for name, digest in listed.items())
+
+
+def _store_capture(work: Work, captured: Captured, scratch: Path) -> None:
+    files, sources = captured.files, captured.sources
+    if work.private:
+        folder = f"raw/{work.target.dataset_id}/captures/{captured.capture_id}"
+        there = {name: work.world.data.local(f"{folder}/{name}{SEALED}") for name in files}  # of a run that was killed, or forced
+        files = {name + SEALED: _sealed(work, path, scratch, there[name]) for name, path in files.items()}
+        kept = [hash_file(path) for path in files.values()]
+        sources = tuple({"source_id": s["source_id"], "digest": k.digest, "size": k.size} for s, k in zip(sources, kept))
+    publisher = work.world.publish(work.log)
+    expected = {name: s["digest"] for name, s in zip(files, sources)}
+    for path, content in capture_files(work.target.dataset_id, captured.capture_id, files, sources).items():
+        _written(work.world, path, publisher.write_file(path, content), expected.get(path.rpartition("/")[2]))
+    if not work.target.staged:  # thousands of captures would list each other; the assembling run lists them once
+        render_raw(work.world.data, work.target.dataset_id, publisher.update_metadata)
+
+
+def _sealed(work: Work, path: Path, scratch: Path, like: Path | None = None) -> Path:
+    """`path` sealed with the key of this dataset; a key that was lost is not quietly replaced."""
+    world, dataset_id = work.world, work.target.dataset_id
+    assert world.vaults is not None
+    world.require_key(dataset_id)
+    into = scratch / (path.name + SEALED)
+    world.vaults.seal(dataset_id, path, into, like)
+    return into
+
+
+def _transform_job(work: Work, captured: Captured, base: str | None) -> TransformJob:
+    folder = f"raw/{work.target.dataset_id}/captures/{captured.capture_id}"
+    stored = {name: path if work.private else work.world.data.local(f"{folder}/{name}") for name, path in captured.files.items()}
+    inputs = {s["source_id"]: (stored[n], s["digest"]) for n, s in zip(captured.files, captured.sources)}
+    job = transform_job(work.target, inputs, known_columns(work.world, work.target, base))
+    lifted = work.target.max_quarantined == 1.0  # a person saw this very capture
+    return job if lifted else msgspec.structs.replace(job, known_words=known_words(work.world, work.target, base))
+
+
+def _store_part(work: Work, wal: Wal, result: TransformResult, out: Path, captured: Captured) -> dict[str, Any]:
+    world, target = work.world, work.target
+    publisher = world.publish(work.log)
+    made = _sealed(work, out / result.artifact, out) if work.private else out / result.artifact
+    digest = hash_file(made).digest
+    path = f"{part_folder(target.dataset_id, digest)}/{made.name}"
+    work.make_room(path, digest)
+    _written(world, path, publisher.write_file(path, made), digest)
+    companions = _store_companions(work, result, out, publisher)
+    if result.quarantine is not None:
+        keep_rows(world, target, wal.run.run_id, out / result.quarantine)
+        work.log.say("rows.quarantined", stage="validate", level="warning", rows=result.books.quarantined)
+    work.log.say("transform.normalise", stage="transform", input=wal.run.input_hash, output=result.content_id, rows=result.books.read)
+    work.log.say("transform.convert", stage="transform", input=result.content_id, output=digest, rows=result.books.written)
+    books = msgspec.to_builtins(result.books)
+    return {
+        "part": digest,
+        "artifact": made.name,
+        "books": books,
+        "schema": msgspec.to_builtins(result.schema),
+        "content_id": result.content_id,
+        "bbox": result.bbox,
+        "warnings": [*captured.warnings, *_disbelieved(result, wal.run), *_placed(result)],
+        "max_quarantined": target.entry.max_quarantined if target.max_quarantined is None else target.max_quarantined,
+        "result": msgspec.to_builtins(result),
+        "companions": companions,
+        **({"unconfined": result.unconfined} if result.unconfined is not UNSET else {}),
+    } | ({"replays": {"run_id": again.row.run_id, "onto": again.onto}} if (again := target.again) and again.only else {})
+
+
+def _store_companions(work: Work, result: TransformResult, out: Path, publisher: Any) -> dict[str, dict[str, Any]]:
+    """The files that belong to the table, beside it; nothing but a table can be released by rule, so nothing private has them."""
+    if result.files and work.private:
+        raise Denied(
+            f"{work.target.dataset_id} is not public, and its {len(result.files)} files beside the table cannot be generalised.",
+            expected="a table alone",
+            remedy="Register it as public if it is, or publish only the table through a connector.",
+        )
+    found = {}
+    for name in result.files:
+        stored = hash_file(out / name)
+        path = f"{part_folder(work.target.dataset_id, stored.digest)}/{name}"
+        work.make_room(path, stored.digest)
+        _written(work.world, path, publisher.write_file(path, out / name), stored.digest)
+        found[name] = {"digest": stored.digest, "size": stored.size, "from": path}
+    return found
+
+
+def _written(world: World, path: str, got: str, expected: str | None = None) -> None:
+    """Read after write: a sink that loses or changes bytes is caught before DONE."""
+    if (expected is not None and got != expected) or not world.data.exists(path):
+        raise IntegrityError(
+            f"{path} is not there after it was written.", expected=expected or got, remedy="Check the disk, then run again."
+        )
+
+
+def _placed(result: TransformResult) -> list[str]:
+    """What a transform warned of, with the first line it is about where one is known."""
+    lines = {} if result.lines is UNSET else result.lines
+    return [f"{said.removesuffix('.')}: {lines[said]} for one." if said in lines else said for said in result.warnings]
+
+
+def _disbelieved(result: TransformResult, row: LedgerRow) -> tuple[str, ...]:
+    stamp = "" if result.stamp is UNSET else result.stamp
+    if not stamp or believable(stamp, row.timestamp):
+        return ()
+    return (f"Upstream says that its answer was made at {stamp}, which had not come when it was captured; that is not believed.",)
+
+
+def part_fields(payload: dict[str, Any], row: LedgerRow) -> dict[str, Any]:
+    """What the ledger says of a part."""
+    books, stamp = payload["books"], payload["result"].get("stamp")
+    said = {"source_metadata": with_stamp(row.source_metadata, stamp)} if stamp and believable(stamp, row.timestamp) else {}
+    return said | {
+        "part": payload["part"],
+        "rows_read": books["read"],
+        "rows_written": books["written"],
+        "content_id": payload["content_id"],
+    }

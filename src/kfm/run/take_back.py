@@ -1,0 +1,399 @@
+"""operate: what people do to a channel. Each act appends one generation and leaves every version where it is."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.channel.chain import EMPTY, Channel, last_act, version_kept_out, withdrawn_inside
+from kfm.connectors.base import Books, TransformResult
+from kfm.evidence.acts import drop, intend, settle
+from kfm.evidence.captures import checksums
+from kfm.evidence.folder_check import Verified, verify_in_zone
+from kfm.evidence.moments import check_clock
+from kfm.evidence.projection import project
+from kfm.evidence.version_records import derived_prov, read_facts, version_records
+from kfm.judge.release import governed, keep_precise, keep_released, open_table, records_of_version, rule_path, suppress_rules
+from kfm.keys.attest import statement
+from kfm.model import canonical, ids
+from kfm.model.channel import GenerationPredicate, Lift, Lifted
+from kfm.model.clock import rfc3339
+from kfm.model.errors import Denied, IntegrityError, UsageError
+from kfm.model.ledger import Generation
+from kfm.store.base import Tx
+from kfm.world.world import World
+from kfm.zones.base import room
+
+__all__ = ["Judge", "derived", "derived_candidate", "lift", "rollback", "void", "withdraw", "withdraw_rule", "withdraw_whole"]
+
+Judge = Callable[[World, Generation, dict[str, Any]], bool]  # may a version be shown, on the policy and labels of now?
+Choice = tuple[str | None, str | None, list[dict[str, Any]]]  # version id, its digest, suppression rules
+
+
+def void(world: World, dataset_id: str, number: int, token: str, reason: str) -> bool:
+    """Append a generation that repeats the version before it, so that nobody else can have its number."""
+    channel = world.channel(dataset_id)
+    before = channel.predicate(number - 1) if number > 1 else None
+    return channel.append(
+        GenerationPredicate(
+            dataset_id=dataset_id,
+            generation=number,
+            kind="void",
+            version_id=before.version_id if before else None,
+            version_digest=before.version_digest if before else None,
+            receipts_digest=None,
+            run_id="",
+            token=token,
+            prev=ids.digest(world.data.read(channel.path(number - 1))) if number > 1 else None,
+            reason=reason,
+        )
+    )
+
+
+def rollback(
+    world: World, dataset_id: str, version_id: str | None, reason: str, check: Callable[[Generation], None] | None = None
+) -> GenerationPredicate:
+    """Append a generation that points at an earlier version and holds what it left; `check` raises when that version may not be shown."""
+    return _operate(world, dataset_id, "rollback", lambda head: _rollback_to(world, dataset_id, head, version_id, check), reason)
+
+
+def withdraw(world: World, dataset_id: str, partition: str, reason: str) -> GenerationPredicate:
+    """Append a generation without this content that itself carries the rule keeping exactly this content out for ever."""
+    return _operate(world, dataset_id, "withdraw", lambda head: _without(world, dataset_id, head, partition), reason)
+
+
+def withdraw_whole(world: World, dataset_id: str, partition: str | None, reason: str, **said: Any) -> GenerationPredicate:
+    """Append a generation without a partition, or without anything; whatever comes under that name later stays out too."""
+    return _operate(world, dataset_id, "withdraw", lambda head: _without_name(world, dataset_id, head, partition, said), reason)
+
+
+def withdraw_rule(
+    world: World,
+    dataset_id: str,
+    rule: dict[str, Any],
+    reason: str,
+    judge: Judge,
+    heard: Callable[[int], None] | None = None,
+    *,
+    sources: bool = False,
+    **said: Any,
+) -> GenerationPredicate:
+    """Append a generation without the records a rule names. The rule lies on the restricted side; the generation carries a
+    commitment to it, so that the withdrawal does not tell what it withdrew. Nothing is published again without that rule.
+    What is left is judged like any other version; where it may not be shown, nothing is official afterwards. `heard` is told how many
+    records fit; who gets this far holds the key they are sealed with. `sources`: an erasure destroys the files of the inbox, too."""
+    return _operate(
+        world, dataset_id, "withdraw", lambda head: _by_rule(world, dataset_id, head, rule, judge, heard, said), reason, sources=sources
+    )
+
+
+def lift(
+    world: World, dataset_id: str, generation: int, signer: Any, reason: str, check: Callable[[Generation], None] | None = None
+) -> GenerationPredicate:
+    """Undo a withdrawal by a person's signed word, which the new generation carries. What was official before it is official again when
+    nothing came in between; else the next run brings back what is missing. What was erased cannot be undone."""
+    _withdrawal(world, dataset_id, generation)
+    said = Lifted(
+        dataset_id=dataset_id,
+        generation=generation,
+        digest=ids.digest(world.data.read(world.channel(dataset_id).path(generation))),
+        person=signer.name,
+        reason=reason,
+        made_at=rfc3339(world.clock.now()),
+    )
+    act = signer.sign(statement("lift", f"kfm://dataset/{dataset_id}", said.digest.removeprefix("sha256:"), msgspec.to_builtins(said)))
+    lifts = Lift(generation=generation, act=act.decode())
+    return _operate(world, dataset_id, "rollback", lambda head: _lift_to(world, head, lifts, signer.name, check), reason, lifts)
+
+
+def _withdrawal(world: World, dataset_id: str, generation: int) -> GenerationPredicate:
+    """The withdrawal that a generation is, when it still holds and can be undone."""
+    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
+    told = world.channel(dataset_id).predicate(generation) if 0 < generation <= len(rows) else None
+    if told is None or told.kind != "withdraw":
+        made = [str(g.generation) for g in rows if g.kind == "withdraw"]
+        expected = f"one of {', '.join(made)}" if made else "a generation that withdrew something"
+        raise UsageError(f"Generation {generation} of {dataset_id} is no withdrawal.", expected=expected, remedy="Choose another.")
+    if any(rule.get("erased") for rule in told.suppress):
+        raise Denied(
+            f"Generation {generation} of {dataset_id} erased what it withdrew.",
+            expected="bytes that are still there",
+            remedy="Nothing brings them back; upstream may be fetched again under another dataset.",
+        )
+    if str(generation) not in rows[-1].suppressed.values():
+        raise UsageError(
+            f"Generation {generation} of {dataset_id} keeps nothing out any more.",
+            expected="a withdrawal that holds",
+            remedy=f"`kfm explain {dataset_id}@{rows[-1].generation}` says what is official.",
+        )
+    return told
+
+
+def _lift_to(world: World, head: Generation, lifts: Lift, person: str, check: Callable[[Generation], None] | None) -> Choice:
+    dataset_id, generation = head.dataset_id, lifts.generation
+    told = _withdrawal(world, dataset_id, generation)
+    why = world.channel(dataset_id).lift_problem(msgspec.structs.replace(told, generation=head.generation + 1, lifts=lifts))
+    if why is not None:
+        raise Denied(
+            f"{person} may not lift a withdrawal: {why}.",
+            expected="the key of an approver; of what is not public, of a steward of its custodian",
+            remedy="`kfm keys list` shows them.",
+        )
+    act: Generation = world.store.read(lambda tx: last_act(tx, head))
+    if act.generation != generation:
+        return head.version_id, head.version_digest, []
+    before = world.store.read(lambda tx: tx.index.generation(dataset_id, generation - 1)) or EMPTY(dataset_id)
+    _check_whole(world, dataset_id, before)
+    if check is not None:
+        check(before)
+    return before.version_id, before.version_digest, []
+
+
+def _operate(
+    world: World,
+    dataset_id: str,
+    kind: Any,
+    choose: Callable[[Generation], Choice],
+    reason: str,
+    lifts: Lift | None = None,
+    *,
+    sources: bool = False,
+) -> GenerationPredicate:
+    channel = world.channel(dataset_id)
+    while True:
+        head: Generation = world.store.transaction(lambda tx: _head(tx, world, channel))
+        version_id, full, suppress = choose(head)
+        predicate = GenerationPredicate(
+            dataset_id=dataset_id,
+            generation=head.generation + 1,
+            kind=kind,
+            version_id=version_id,
+            version_digest=full,
+            receipts_digest=None,
+            run_id="",
+            token="0.0",
+            prev=head.file_digest or None,
+            reason=reason,
+            suppress=suppress,
+            lifts=lifts,
+        )
+        act = world.store.transaction(lambda tx: intend(tx, world, predicate, sources=sources))
+        if channel.append(predicate):  # in no transaction: one that fails later could not take it back
+            with world.ended():  # what is owed and what is shown follow at the next tick, whatever keeps them from following now
+                settle(world, dataset_id)
+                project(world, dataset_id)
+            return predicate
+        drop(world, act)  # a promote took the number: look again
+
+
+def _head(tx: Tx, world: World, channel: Channel) -> Generation:
+    head = channel.head(tx)
+    check_clock(tx, world, head)
+    return head
+
+
+def _rollback_to(
+    world: World, dataset_id: str, head: Generation, version_id: str | None, check: Callable[[Generation], None] | None
+) -> Choice:
+    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
+    others = [g for g in rows if g.version_id is not None and g.version_id != head.version_id and g.kind != "withdraw"]
+    earlier = [g for g in others if (version_kept_out(head, str(g.version_id)) or ("", ""))[0] != "held"]  # a rollback left it
+    if version_id is not None:
+        earlier = [g for g in rows if g.version_id == version_id]
+    elif others and not earlier:
+        back = version_kept_out(head, str(others[-1].version_id))
+        raise UsageError(
+            f"{dataset_id} has no earlier version to go back to: {others[-1].version_id} was left by generation {back[1] if back else ''}.",
+            expected="a version that no rollback has left",
+            remedy=f"`kfm rollback {dataset_id} --to {str(others[-1].version_id)[:9]}` goes there all the same.",
+        )
+    if version_id is not None and version_id == head.version_id:
+        raise UsageError(
+            f"{version_id} is what is official of {dataset_id} already, by generation {head.generation}.",
+            expected="an earlier version",
+            remedy=f"`kfm rollback {dataset_id} --reason …` goes back to the one before it."
+            if any(g.version_id not in (None, version_id) for g in rows)
+            else "There is no earlier one: `kfm withdraw` takes it out of publication.",
+        )
+    if not earlier:
+        raise UsageError(
+            f"{dataset_id} has no {'such' if version_id else 'earlier'} version to go back to.",
+            expected="an earlier official version",
+            remedy=f"`kfm runs {dataset_id}` lists what there is.",
+        )
+    found = earlier[-1]
+    gone = withdrawn_inside(head, found)
+    if gone is not None:
+        raise Denied(
+            f"{found.version_id} holds what generation {gone} withdrew.", expected="a version that may be shown", remedy="Choose another."
+        )
+    _check_whole(world, dataset_id, found)
+    if check is not None:
+        check(found)
+    return str(found.version_id), str(found.version_digest), []
+
+
+def _check_whole(world: World, dataset_id: str, found: Generation) -> None:
+    folder, whole = f"processed/{dataset_id}/{found.version_id}", Verified()
+    verify_in_zone(world.data, folder, whole)
+    if whole.problems:
+        raise IntegrityError(
+            f"{whole.problems[0]['where']}: {whole.problems[0]['what']}.",
+            expected="a version folder exactly as it was promoted",
+            remedy="Restore it from a backup before going back to it.",
+        )
+
+
+def _without(world: World, dataset_id: str, head: Generation, partition: str) -> Choice:
+    if partition not in head.contents or head.version_id is None:
+        raise _nothing(dataset_id, f" for partition {partition!r}")
+    rule = [{"content": partition, "mark": head.contents[partition], "version_id": head.version_id}]
+    return (*_left(world, head, f"{partition or dataset_id}.parquet"), rule)
+
+
+def _without_name(world: World, dataset_id: str, head: Generation, partition: str | None, said: dict[str, Any]) -> Choice:
+    if head.version_id is None or (partition is not None and not any(k.split("|")[0] == partition for k in head.contents)):
+        raise _nothing(dataset_id, f" for partition {partition!r}" if partition is not None else "")
+    rule = [{"content": "*" if partition is None else partition, "whole": True, "version_id": head.version_id, **said}]
+    return (None, None, rule) if partition is None else (*_left(world, head, f"{partition or dataset_id}.parquet"), rule)
+
+
+def _nothing(dataset_id: str, what: str = "") -> UsageError:
+    return UsageError(
+        f"{dataset_id} has nothing official{what}.", expected="something that is official", remedy="`kfm status` shows what is official."
+    )
+
+
+def _left(world: World, head: Generation, gone: str) -> tuple[str | None, str | None]:
+    """The version that is left without one table."""
+    facts = read_facts(world.data, head.dataset_id, str(head.version_id))
+    folder = f"processed/{head.dataset_id}/{head.version_id}"
+    left = {p: {**a, "from": f"{folder}/{p}"} for p, a in facts["artifacts"].items() if p != gone}
+    if not left:
+        return None, None
+    precise = records_of_version(world, head.dataset_id, str(head.version_id), {})
+    return derived(world, head, {**facts, "artifacts": left}, {p: s for p, s in precise.items() if p in left})
+
+
+def _by_rule(
+    world: World,
+    dataset_id: str,
+    head: Generation,
+    rule: dict[str, Any],
+    judge: Judge,
+    heard: Callable[[int], None] | None,
+    said: dict[str, Any],
+) -> Choice:
+    entry = world.registry(dataset_id)
+    if head.version_id is None or entry is None or world.vaults is None:
+        raise _nothing(dataset_id)
+    raw = canonical.dumps(rule)
+    rules = (*suppress_rules(world, dataset_id, head.suppressed), rule)
+    facts = read_facts(world.data, dataset_id, head.version_id)
+    kept = {p: {**a, "from": f"processed/{dataset_id}/{head.version_id}/{p}"} for p, a in facts["artifacts"].items()}
+    precise = records_of_version(world, dataset_id, head.version_id, kept) if world.is_private(dataset_id) else kept
+    made, last = {}, None
+    with world.data.scratch() as scratch:
+        rooms = {path: room(scratch, str(n)) for n, path in enumerate(facts["artifacts"])}
+        found: dict[str, TransformResult] = {}
+        for path in rooms:
+            if path not in precise:
+                raise UsageError(
+                    f"The records of {dataset_id} are not here any more.",
+                    expected="its sealed records",
+                    remedy="Withdraw the whole dataset.",
+                )
+            shape = TransformResult(artifact=path, books=Books(), schema=(), content_id="", profile={})
+            found[path] = governed(world, entry, precise[path], path, shape, rules, rooms[path], last=precise[path])
+        count = _check_fits(dataset_id, rule, rules[:-1], found.values(), erased=bool(said.get("erased")))  # before anything is kept
+        for path in rooms:
+            made[path], last, explained = keep_released(world, entry, path, found[path], rooms[path])
+            if explained is not None:
+                precise[path] = {**precise[path], "explained": explained}
+    assert last is not None  # a version has a table
+    if heard is not None:
+        heard(count)
+    commitment = world.vaults.commit(dataset_id, raw.decode())
+    world.keep(rule_path(dataset_id, commitment), raw)
+    signed = [{"commitment": commitment, "kind": next(iter(rule)), **said}]
+    if not sum(a["rows"] for a in made.values()):
+        return None, None, signed
+    changed = {
+        "artifacts": made,
+        "schema": msgspec.to_builtins(last.schema),
+        "profile": msgspec.to_builtins(last.profile),
+        "bbox": list(last.bbox) if last.bbox else None,
+        "content_id": last.content_id,
+        "steps": [dict(s) for s in last.steps],
+    }
+    left = {**facts, **changed}
+    books = {"books": {"read": 0}, "released": msgspec.to_builtins(last.books)}
+    if not judge(world, head, {**left, "base_generation": head.generation, **books}):
+        return None, None, signed
+    return (*derived(world, head, left, precise if world.is_private(dataset_id) else {}), signed)
+
+
+def _check_fits(
+    dataset_id: str, rule: dict[str, Any], earlier: Sequence[dict[str, Any]], found: Iterable[TransformResult], *, erased: bool
+) -> int:
+    """How many records a rule names that none before it did; of a private dataset the sealed records still hold what was withdrawn.
+
+    Raises `UsageError`. What was withdrawn before may be erased now.
+    """
+    counted = [result.fits for result in found if result.fits is not msgspec.UNSET]
+    named, alone = sum(n for n, _ in counted), sum(n for _, n in counted)
+    if alone or (erased and (named or rule in earlier)):
+        return alone or named
+    looked = _told(rule)
+    if named:
+        raise UsageError(
+            f"Every record of {dataset_id} that {looked} is withdrawn already.",
+            expected="a record that is not",
+            remedy="Nothing was changed. `--erase` destroys what was withdrawn.",
+        )
+    raise UsageError(
+        f"No record of {dataset_id} {looked}.",
+        expected="a rule that some record fits",
+        remedy="Check the names and values; nothing was changed.",
+    )
+
+
+def _told(rule: dict[str, Any]) -> str:
+    """What a rule looks for, in words."""
+    if "area" in rule:
+        return f"lies in {','.join(f'{number:g}' for number in rule['area'])}"
+    return "has " + " and ".join(f"{name}={value}" for name, value in rule["records"].items())
+
+
+def derived_candidate(world: World, facts: dict[str, Any]) -> dict[str, Any]:
+    """What is left, in the shape of a candidate."""
+    full = ids.version_digest({p: a["digest"] for p, a in facts["artifacts"].items()}, facts["transform_hash"], facts["updater_version"])
+    said = {"version_id": ids.version_id(full), "version_digest": full, "spec_hash": "", "policy_digest": world.policy_digest}
+    return {**facts, **said}
+
+
+def derived(world: World, head: Generation, facts: dict[str, Any], precise: dict[str, Any]) -> tuple[str, str]:
+    """Write a version that no run made: the tables that are left, with records, PROV and checksums of its own."""
+    dataset_id = head.dataset_id
+    entry = world.registry(dataset_id)
+    if entry is None:
+        raise UsageError(f"{dataset_id} is not registered.", expected=f"data/registry/{dataset_id}.yml", remedy="Register it again.")
+    digests = {p: a["digest"] for p, a in facts["artifacts"].items()}
+    candidate = derived_candidate(world, facts)
+    version_id, full = candidate["version_id"], candidate["version_digest"]
+    folder = f"processed/{dataset_id}/{version_id}"
+    world.data.replace(f"work/{dataset_id}/derived/{version_id}.json", derived_prov(world, entry, head, candidate))
+    if precise:
+        keep_precise(world, dataset_id, str(version_id), precise)
+    if world.data.exists(f"{folder}/checksums.sha256"):
+        return str(version_id), full
+    records = version_records(world, entry, candidate, [])
+    for path in records:
+        world.data.remove(f"{folder}/{path}")  # of an attempt that never got as far as its checksums
+    with world.data.scratch() as scratch:
+        opened = {p: open_table(world, dataset_id, a, room(scratch, str(n))) for n, (p, a) in enumerate(facts["artifacts"].items())}
+        files: dict[str, bytes | Path] = {f"{folder}/{p}": path for p, path in opened.items()}
+        world.data.create_all(files | {f"{folder}/{p}": raw for p, raw in records.items()})
+    world.data.create(f"{folder}/checksums.sha256", checksums(digests | {p: ids.digest(raw) for p, raw in records.items()}))
+    return str(version_id), full

@@ -1,0 +1,237 @@
+"""One working of a job: what it holds, and the endings it can have. Whoever looks, makes a part or assembles shares it."""
+
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+
+from kfm.connectors.base import ConnectorFailed, ConnectorKilled
+from kfm.evidence.closing import close_log, idempotency_state
+from kfm.evidence.journal import Page, Wal
+from kfm.evidence.quarantine import keep_capture
+from kfm.evidence.receipts import finish
+from kfm.model import ids
+from kfm.model.clock import rfc3339
+from kfm.model.errors import Fenced, KfmError, Quarantined, StepFailed, StoreUnavailable
+from kfm.model.ledger import LedgerRow, Token
+from kfm.run.answers import canonical_url_of
+from kfm.run.claim import Claimed, failed_row
+from kfm.run.look import Captured
+from kfm.store.base import Tx
+from kfm.world.runlog import RunLog
+from kfm.world.world import Outcome, Target, World
+
+__all__ = ["Steps", "Work", "guarded"]
+
+Steps = Generator[str, None, Outcome | None]
+_MOST_KILLED = 3  # a machine without the memory for a step ends it every time
+
+
+def guarded(work: "Work", steps: Steps) -> Steps:
+    """`steps` of `work`; whatever goes wrong ends in an outcome, and no lease stays behind."""
+    world = work.world
+    try:
+        return (yield from steps)
+    except Fenced as error:
+        work.release()
+        return work.outcome("FENCED", str(error), exit_code=5)
+    except (KeyboardInterrupt, SystemExit, StoreUnavailable):
+        work.release()  # the run stays CLAIMED and is resumed
+        raise
+    except ConnectorKilled as error:
+        return work.interrupted(error)
+    except KfmError as error:
+        return work.fail(error)
+    except OSError as error:
+        failure = StepFailed(
+            f"The system refused an operation: {error.strerror or error}.",
+            expected="working disks and descriptors",
+            remedy="Mend that, then run again: the official version is unchanged.",
+        )
+        failure.__cause__ = error
+        return work.fail(failure)
+    finally:
+        world.let_go(*work.tokens)
+
+
+class Work:
+    """Holds the lease of its partition, then also that of its dataset; an assembly holds the latter alone."""
+
+    def __init__(self, world: World, target: Target, *tokens: Token, forced: int = 0, has_job: bool = True) -> None:
+        self.world, self.target, self.forced, self.has_job = world, target, forced, has_job
+        self.began = world.clock.boot_ns()
+        self.tokens: list[Token] = list(tokens)  # of its leases, in the order they were taken
+        self.log: RunLog = world.log(target.dataset_id)
+        self.row: LedgerRow | None = None
+        self.wal: Wal | None = None
+        self.captured: Captured | None = None
+        self.partial: dict[str, str] = {}  # {run_id, onto}: its part holds only the records set aside by that run
+        self.run_id = ""
+
+    @property
+    def token(self) -> Token:
+        """Of the lease it was begun under."""
+        return self.tokens[0]
+
+    # ---- its job -------------------------------------------------------------------------------------------------
+    def ack(self, tx: Tx) -> None:
+        """Its job is done; that parts are STAGED asks for an assembly, which has none."""
+        if self.has_job:
+            tx.jobs.ack(self.target.dataset_id, self.target.partition, self.target.win)
+
+    def requeue(self, tx: Tx, failed: str = "", until_ms: int = 0) -> None:
+        """Again: at once when what it stood on moved, after a pause when it `failed`, at `until_ms` when upstream named that time."""
+        target = self.target
+        if not self.has_job:
+            return
+        if failed:
+            tx.jobs.failed(target.dataset_id, target.partition, target.win, failed, until_ms)
+        else:
+            tx.jobs.requeue(target.dataset_id, target.partition, target.win)
+
+    def begin(self, claimed: Claimed) -> None:
+        """The run is ours: from here on everything is written under its name."""
+        self.row, self.wal = claimed.row, claimed.wal
+        self.log.bind(claimed.row.run_id)
+        event, row = "run.resumed" if claimed.resumed else "run.claimed", claimed.row
+        self.log.say(event, stage="idempotency", key=row.key, forced=bool(self.forced), attempt=row.attempt)
+
+    # ---- endings -------------------------------------------------------------------------------------------------
+    def outcome(self, state: str, why: str = "", /, **more: Any) -> Outcome:
+        row = self.row
+        return Outcome(
+            dataset_id=self.target.dataset_id,
+            run_id=row.run_id if row else self.log.run_id,
+            state=state,
+            reason=why,
+            partition=self.target.partition,
+            window=self.target.win,
+            **more,
+        )
+
+    def release(self) -> None:
+        """Give back what is still ours."""
+        try:
+            self.world.store.transaction(lambda tx: tx.leases.release(*self.tokens))
+        except KfmError:
+            return  # the store is gone or full: the lock files die with this process
+
+    def elapsed_ms(self) -> int:
+        return (self.world.clock.boot_ns() - self.began) // 1_000_000
+
+    def fail(self, error: KfmError) -> Outcome:
+        """The run ends FAILED, its job backs off, the leases are free: one transaction."""
+        world, target = self.world, self.target
+        if self.wal is None and not self.has_job:
+            self.release()
+            return self.outcome("FAILED", error.happened, exit_code=error.exit_code, remedy=error.remedy)
+        now = rfc3339(world.clock.now())
+        wal, captured = self.wal, self.captured
+        detail: dict[str, Any] = getattr(error, "detail", {})
+        code = getattr(error, "code", type(error).__name__)
+        told, until_ms = error.happened, int(getattr(error, "until", 0) * 1000)
+        if self.private and isinstance(error, Quarantined | ConnectorFailed):  # what code or rows say about private records stays sealed
+            told, detail = f"refused by {code}; the details are sealed", {}
+        if isinstance(error, Quarantined) and wal is not None and captured is not None:
+            report = keep_capture(world, target, wal.run.run_id, captured.capture_id, error)
+            error.remedy = f"{error.remedy} `kfm quarantine show {wal.run.run_id}` shows it; the report is data/{report}."
+        elif self.private and wal is not None and isinstance(error, ConnectorFailed):
+            keep_capture(world, target, wal.run.run_id, captured.capture_id if captured else "", error)
+        if told != error.happened:
+            error.remedy = f"`kfm explain run {target.dataset_id}` opens the report for you."
+
+        def close(tx: Tx, page: Page | None = None) -> LedgerRow:
+            tx.leases.check(self.token)
+            changes = {"state": "FAILED", "reason": told, "ended_at": now, "error_count": 1, "latency_ms": self.elapsed_ms()}
+            changes["rows_read"] = detail.get("read", 0)
+            if wal is None or page is None:
+                row = failed_row(tx, world, target, captured, self.forced)
+                tx.runs.insert(msgspec.structs.replace(row, **changes))
+            else:
+                step = next((r.step_id for r in reversed(wal.records) if r.status == "IN_PROGRESS"), "transform")
+                page.make("EXECUTE", step, "FAILED", {"error": told, "code": code})
+                row = tx.runs.move(wal.run.run_id, "CLAIMED", **changes)
+            if target.again is None:  # a kept capture tells nothing new about upstream
+                tx.looks.put(target.dataset_id, target.partition, row.run_id, "failed")
+            self.requeue(tx, told, until_ms)
+            tx.leases.release(*self.tokens)
+            found: LedgerRow = row
+            return found
+
+        try:
+            row = wal.commit(close) if wal is not None else world.store.transaction(close)
+        except Fenced as fenced:
+            self.release()
+            return self.outcome("FENCED", str(fenced), exit_code=5)
+        except (KfmError, OSError):
+            self.release()
+            return self.outcome("FAILED", told, exit_code=error.exit_code or 1, remedy=error.remedy)
+        self.row = row
+        with world.ended():
+            if not self.log.run_id:
+                self.log.bind(row.run_id)
+            self.close_log("FAILED", told, level="error", code=code, remedy=error.remedy)
+            finish(world, row.run_id)
+        rows = {"rows_read": row.rows_read, "quarantined": detail.get("quarantined", 0)}
+        return self.outcome("FAILED", told, exit_code=error.exit_code, remedy=error.remedy, **rows)
+
+    def interrupted(self, error: ConnectorKilled) -> Outcome:
+        """The run stays CLAIMED and is resumed: its job backs off, the leases are free. One that is ended again and again fails."""
+        wal = self.wal
+        begun = sum(r.status == "IN_PROGRESS" for r in wal.records if r.step_id in ("transform", "assemble")) if wal is not None else 0
+        if wal is None or begun > _MOST_KILLED:
+            return self.fail(error)
+
+        def leave(tx: Tx) -> None:
+            tx.leases.check(self.token)
+            self.requeue(tx, error.happened)
+            tx.leases.release(*self.tokens)
+
+        self.world.store.transaction(leave)
+        self.log.say("run.interrupted", stage="transform", level="warning", reason=error.happened)
+        return self.outcome("FAILED", error.happened, exit_code=error.exit_code, remedy=error.remedy)
+
+    def close_log(self, state: str, reason: str, level: str = "info", **fields: Any) -> None:
+        target, captured = self.target, self.captured
+        url = canonical_url_of(target.sources[0]["url"])
+        found = idempotency_state(
+            self.log.run_id,
+            target.dataset_id,
+            captured.sources if captured else ({"source_url": url, "etag": ""},),
+            window=target.win,
+            pipeline_version=target.pipeline_version,
+            key=captured.key if captured else ids.run_key(url, "", target.win, target.pipeline_version),
+            spec_hash=target.spec_hash,
+            state=state,
+        )
+        source_id, elapsed = target.sources[0]["source_id"], self.elapsed_ms()
+        close_log(
+            self.world,
+            self.log,
+            found,
+            source_id=source_id,
+            trigger=target.trigger,
+            reason=reason,
+            elapsed_ms=elapsed,
+            level=level,
+            fields=fields,
+        )
+
+    @property
+    def private(self) -> bool:
+        return self.world.is_private(self.target.dataset_id)
+
+    def make_room(self, path: str, digest: str) -> None:
+        """Set aside what lies where a part goes and is not that part: the digest is its name, so its bytes are damaged."""
+        found = self.world.data.stat(path)
+        if found is not None and found.digest != digest:
+            self.set_aside(path, self.wal.run.run_id if self.wal else self.run_id)
+
+    def set_aside(self, path: str, run_id: str) -> None:
+        """Keep damaged bytes in quarantine and free their name; an empty `path`: nothing but the journal is damaged."""
+        world = self.world
+        if path and world.data.exists(path):
+            kept = f"ledger/quarantine/{run_id}-{path.split('/')[-2][:8]}-{path.rsplit('/', 1)[-1]}"
+            world.root.create(kept, world.data.local(path))
+            world.data.remove(path)
+        self.log.say("part.damaged", stage="idempotency", level="warning", damaged_run=run_id, path=path, kept="ledger/quarantine")

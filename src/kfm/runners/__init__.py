@@ -1,0 +1,1 @@
+"""Other people's orchestrators call kfm stage by stage."""

@@ -1,1 +1,0 @@
-"""When data is asked for: cadences, windows, revisits, and the scheduler that puts the jobs."""

@@ -1,0 +1,284 @@
+"""reindex: the store rebuilt from the evidence files, in a new epoch that no process of the old one can write into."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.catalog.lineage import edges, labels_told, record_of
+from kfm.evidence.projection import project
+from kfm.evidence.receipts import receipt_path
+from kfm.evidence.run_files import Packed, load_packs, read_run_file, run_ids, started_at
+from kfm.judge.release import candidate_of
+from kfm.model import canonical
+from kfm.model.ledger import Generation, LedgerRow, NoopRow, head_key_of
+from kfm.model.staged import Pins, is_assembly, pins_path
+from kfm.run.take_back import void
+from kfm.store.base import Store, Tx
+from kfm.world.world import World
+
+__all__ = ["datasets_with_evidence", "follow_ledger", "known_epoch", "ledger_row", "rebuild", "recall_switches", "told", "void_all"]
+
+
+def datasets_with_evidence(world: World) -> list[str]:
+    """Every dataset that has a channel or runs."""
+    found = {p.split("/")[2] for p in world.data.names("catalog/channels")}
+    # A dry run leaves its artifacts and nothing else; a real one at least a capture, a part or a record.
+    found |= {p.split("/")[1] for p in world.data.names("work") if "/artifacts/" not in p}
+    return sorted(found)
+
+
+def known_epoch(world: World, dataset_ids: Sequence[str]) -> int:
+    """The highest store epoch any generation was written under."""
+    highest = 0
+    for dataset_id in dataset_ids:
+        channel, number = world.channel(dataset_id), 1
+        while (found := channel.predicate(number)) is not None:
+            highest = max(highest, int(found.token.split(".")[0] or 0))
+            number += 1
+    return highest
+
+
+def void_all(world: World, dataset_ids: Sequence[str], epoch: int) -> None:
+    """First of all: a void generation in every channel takes the number any lost intent had named."""
+    for dataset_id in dataset_ids:
+        channel = world.channel(dataset_id)
+        while True:
+            number = 1
+            while world.data.exists(channel.path(number)):
+                number += 1
+            if void(world, dataset_id, number, f"{epoch}.0", "store rebuilt"):
+                break
+
+
+def rebuild(world: World, dataset_ids: Sequence[str], epoch: int, damaged: list[str] | None = None) -> dict[str, int]:
+    """Fill the empty store of `world` from evidence; returns counts. Files that cannot be read are named in `damaged`."""
+    damaged = damaged if damaged is not None else []
+    counts = {"runs": 0, "noops": 0, "generations": 0, "lineage": 0}
+    world.store.transaction(lambda tx: tx.index.put_meta("epoch", str(epoch)))
+    for dataset_id in dataset_ids:
+        made, packed = _promoted(world, dataset_id), load_packs(world.data, dataset_id)
+        parts = assembled(world, dataset_id, made, packed)
+        for run_id in run_ids(world.data, dataset_id, packed):
+            row = ledger_row(world, dataset_id, run_id, made, packed, damaged, parts)
+            if row is not None:
+                number = (candidate_of(world, dataset_id, run_id) or {}).get("proposal")
+                world.store.transaction(lambda tx: _put(tx, row, number))
+                counts["runs"] += 1
+            else:
+                counts["noops"] += _noop(world, dataset_id, run_id, packed, damaged)
+        head: Generation = world.store.transaction(lambda tx: world.channel(dataset_id).head(tx))
+        counts["generations"] += head.generation
+        for run_id, generation in made.items():
+            counts["lineage"] += _derived(world, dataset_id, run_id, generation)
+        _head_keys(world, dataset_id, head)
+        project(world, dataset_id)
+    return counts
+
+
+def _put(tx: Tx, row: LedgerRow, number: int | None) -> None:
+    tx.runs.insert(row)
+    if number is not None:
+        tx.proposals.put(number, row.run_id)
+
+
+def _promoted(world: World, dataset_id: str) -> dict[str, int]:
+    channel, number, made = world.channel(dataset_id), 1, {}
+    while (found := channel.predicate(number)) is not None:
+        if found.kind == "promote":
+            made[found.run_id] = number
+        number += 1
+    return made
+
+
+def _json(
+    world: World, dataset_id: str, run_id: str, name: str, packed: Packed | None = None, damaged: list[str] | None = None
+) -> dict[str, Any] | None:
+    """A file of a run as JSON; a damaged one counts as missing and is named."""
+    damaged = damaged if damaged is not None else []
+    raw = read_run_file(world.data, dataset_id, run_id, name, packed)
+    if raw is None:
+        return None
+    try:
+        found: dict[str, Any] = msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        damaged.append(f"work/{dataset_id}/runs/{run_id}/{name}")
+        return None
+    return found
+
+
+def assembled(world: World, dataset_id: str, made: dict[str, int], packed: Packed | None = None) -> dict[str, dict[str, Any]]:
+    """Run id of a part -> the record of the assembling run that made it official."""
+    found = {}
+    for run_id in made:
+        record = _json(world, dataset_id, run_id, "run_record.json", packed) or {}
+        path = pins_path(dataset_id, record.get("parts", ""))
+        if record.get("parts") and world.data.exists(path):
+            found.update({p.run_id: record for p in msgspec.json.decode(world.data.read(path), type=Pins).parts})
+    return found
+
+
+def ledger_row(
+    world: World,
+    dataset_id: str,
+    run_id: str,
+    made: dict[str, int],
+    packed: Packed | None = None,
+    damaged: list[str] | None = None,
+    parts: Mapping[str, dict[str, Any]] | None = None,
+) -> LedgerRow | None:
+    """The ledger row a run's records speak of; None for NOOPs, dry runs and runs that left no record."""
+    record = _json(world, dataset_id, run_id, "run_record.json", packed, damaged)
+    if record is None or record.get("dry_run"):
+        return None
+    outcome = _json(world, dataset_id, run_id, "outcome.json", packed, damaged) or {}
+    whole = (parts or {}).get(run_id, record)
+    state = "COMMITTED" if run_id in made or whole is not record else outcome.get("state", "SUPERSEDED")
+    if state == "STAGED":  # whether anything assembles it was known to the store that was lost
+        state, outcome = "SUPERSEDED", {**outcome, "reason": "the store was rebuilt before it was assembled"}
+    receipt = receipt_path(run_id, record["started_at"])
+    try:
+        finished = msgspec.json.decode(world.root.read(receipt))["finished_at"]
+    except (OSError, msgspec.DecodeError, KeyError, TypeError):
+        finished = record["started_at"]
+    return LedgerRow(
+        run_id=run_id,
+        wal_id=record["wal_id"],
+        dataset_id=dataset_id,
+        partition=record["partition"],
+        win=record["window"],
+        state=state,
+        key=record["run_key"],
+        timestamp=record["started_at"],
+        source_metadata=msgspec.json.encode(record["sources"]).decode(),
+        pipeline_version=record["pipeline_version"],
+        updater_id=record["updater_id"],
+        updater_version=record["updater_version"],
+        spec_hash=record["spec_hash"],
+        transform_hash=record["transform_hash"],
+        input_hash=record["input_hash"],
+        toolchain_digest=record["toolchain_digest"],
+        attempt=record["attempt"],
+        forced=int(record["forced"]),
+        trigger_type=record["trigger_type"],
+        base_version=record["base_version"],
+        base_generation=record["base_generation"],
+        pinned=record["base_generation"],
+        part=record.get("parts"),
+        version_id=whole["version_id"],
+        version_digest=whole["version_digest"],
+        content_id=record["content_id"],
+        intent=made.get(run_id),
+        reason=outcome.get("reason", ""),
+        ended_at=outcome.get("ended_at") or finished,
+        rows_read=record.get("rows_read", 0),
+        rows_written=record.get("rows_written", 0),
+        error_count=int(state in ("FAILED", "REJECTED")),
+        archived=1,
+        backfill=record.get("backfill", ""),
+    )
+
+
+def _noop(world: World, dataset_id: str, run_id: str, packed: Packed, damaged: list[str]) -> int:
+    state = _json(world, dataset_id, run_id, "artifacts/idempotency.json", packed, damaged)
+    if state is None or state.get("dry_run") or state.get("state") != "NOOP":
+        return 0
+    ended = _last_line(world, dataset_id, run_id, packed)
+    row = NoopRow(
+        run_id=run_id,
+        dataset_id=dataset_id,
+        partition=str(ended.get("partition") or ""),
+        win=state["window"],
+        key=state["key"],
+        reason=str(ended.get("reason") or ended.get("code") or "not known any more"),
+        names=str(ended.get("names") or ""),
+        timestamp=started_at(run_id).isoformat().replace("+00:00", "Z"),
+        code=str(ended.get("code") or ("unchanged" if ended.get("reason") == "unchanged" else "")),  # older logs have no code
+    )
+    world.store.transaction(lambda tx: tx.looks.put_noop(row))
+    return 1
+
+
+def _last_line(world: World, dataset_id: str, run_id: str, packed: Packed) -> dict[str, Any]:
+    """How a run said that it ended; nothing when its log is gone or cut."""
+    raw = read_run_file(world.data, dataset_id, run_id, "artifacts/run.jsonl", packed) or b""
+    for line in reversed(raw.splitlines()):
+        try:
+            found = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(found, dict) and found.get("event") == "run.ended":
+            return found
+    return {}
+
+
+def _derived(world: World, dataset_id: str, run_id: str, generation: int) -> int:
+    """Lineage and outbox rows of one promoted run; a release marker says that its effect has happened."""
+    row: LedgerRow | None = world.store.read(lambda tx: tx.runs.get(run_id))
+    manifest = _json(world, dataset_id, run_id, "run_manifest.json")
+    if row is None or manifest is None:
+        return 0
+    record = record_of(world.stand_in, row, manifest["artifacts"], labels_told(_json(world, dataset_id, run_id, "run_record.json")))
+    assets = {path: artifact["digest"] for path, artifact in manifest["artifacts"].items()}
+    payload = canonical.dumps({"version_id": row.version_id, "assets": assets}).decode()
+    sent = world.root.exists(f"releases/{dataset_id}/{generation:08}.json")
+
+    def put(tx: Tx) -> None:
+        tx.index.put_lineage(run_id, dataset_id, generation, msgspec.json.encode(record).decode(), edges(record))
+        tx.outbox.put(run_id, dataset_id, generation, payload)
+        if sent:
+            tx.outbox.mark(run_id, generation, "delivered")
+
+    world.store.transaction(put)
+    return 1
+
+
+def _head_keys(world: World, dataset_id: str, head: Generation) -> None:
+    """What the official version was made from, so that an unchanged upstream is a NOOP again."""
+    rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 100_000))
+    noops: list[NoopRow] = world.store.read(lambda tx: tx.looks.noops(dataset_id, 1))
+    for row in reversed([r for r in rows if r.state == "COMMITTED" and r.version_id == head.version_id and not is_assembly(r)]):
+        key = head_key_of(row, max([row.timestamp, *(n.timestamp for n in noops)]))
+        world.store.transaction(lambda tx: tx.index.put_head_key(key))
+
+
+# ---- what no evidence tells --------------------------------------------------------------------------------------------
+class Turn(msgspec.Struct, frozen=True):
+    """A line of `switches.jsonl`."""
+
+    at: str
+    name: str
+    state: str
+    by: str
+    reason: str
+
+
+def recall_switches(store: Store, ledger: Path, damaged: list[str]) -> int:
+    """Turn off what the record of switches says last to be off: a lost store turns nothing on. How many are."""
+    file, last = ledger / "switches.jsonl", dict[str, Turn]()
+    for line in file.read_bytes().splitlines() if file.is_file() else ():
+        try:
+            turn = msgspec.json.decode(line, type=Turn)
+            last[turn.name] = turn
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            damaged.append(f"{ledger.name}/{file.name}")
+    off = [turn for turn in last.values() if turn.state == "off"]
+
+    def put(tx: Tx) -> None:
+        for turn in off:
+            tx.jobs._do("switch_off", name=turn.name, reason=turn.reason, by_whom=turn.by, at=turn.at)
+
+    store.transaction(put)
+    return len(off)
+
+
+def follow_ledger(tx: Tx) -> None:
+    """Parts that were staged are closed now: their backfills make them again when they are resumed."""
+    for row in tx.backfill.listing(-1):
+        tx.backfill.follow_ledger(row)
+
+
+def told(carried: bool, off: int) -> str:
+    """What became of the tables that no evidence speaks of."""
+    return "carried over" if carried else f"lost: jobs, pools, schedules, backfills; switches: {off} off, as ledger/switches.jsonl says"

@@ -1,0 +1,455 @@
+"""Configuration: three files, each one struct, YAML or JSON; unknown keys are refused with their path."""
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import UNSET
+
+from kfm.fetch.url import check_reference, expand_url, find_inline_secret, is_reference, names_a_secret
+from kfm.model import canonical
+from kfm.model.dataset import DatasetEntry, Release, UpdaterConfig, WorkspaceConfig
+from kfm.model.errors import KfmError, UsageError
+from kfm.model.ids import check_dataset_id
+from kfm.model.kinds import KINDS
+from kfm.model.limits import wrong_limits
+from kfm.model.meant import meant
+from kfm.model.window import seconds
+from kfm.workspace.secrets import looks_like_a_credential
+from kfm.zones.durable import replace_durably
+
+if TYPE_CHECKING:
+    from kfm.jobs.schedule.cadence import Timetable
+
+__all__ = [
+    "change_entry",
+    "entry_path",
+    "find_workspace",
+    "implicit_schedule",
+    "load_dataset",
+    "load_mapping",
+    "load_schedule",
+    "load_updater",
+    "load_workspace",
+    "new_entry",
+    "parse",
+    "planned",
+    "planned_by",
+    "registered",
+    "schedule_files",
+]
+
+T = TypeVar("T")
+_MOST = 1 << 20
+
+
+def parse(raw: bytes, name: str) -> Any:
+    """Plain values from YAML or JSON. Duplicate keys, anchors, tags and oversized files are refused."""
+    if len(raw) > _MOST:
+        raise UsageError(f"{name} is larger than 1 MiB.", expected="a configuration file", remedy="Check the path.")
+    if name.endswith(".json"):
+        return canonical.loads(raw)
+    return _yaml(raw, name)
+
+
+def _yaml(raw: bytes, name: str) -> Any:
+    import yaml
+
+    class Strict(yaml.SafeLoader):  # the C loader composes out of our sight
+        """Safe YAML without aliases (bombs) and without silently lost keys."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.events.AliasEvent):
+                raise UsageError(f"{name} uses a YAML alias.", expected="plain values", remedy="Write the value out.")
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen = set()
+            for key, _ in node.value:
+                if key.tag == "tag:yaml.org,2002:merge" or key.value in seen or not isinstance(key.value, str):
+                    line = key.start_mark.line + 1
+                    raise UsageError(
+                        f"{name}, line {line}: the key {key.value!r} stands twice or is a merge.",
+                        expected="each key once",
+                        remedy="Remove one.",
+                    )
+                seen.add(key.value)
+            return super().construct_mapping(node, deep=True)
+
+    try:
+        loader = Strict(raw)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        where = str(error).replace("\n", " ")
+        raise UsageError(f"{name} is not readable YAML: {where}.", expected="YAML or JSON", remedy="Correct the file.") from error
+
+
+def _load(path: Path, kind: type[T], what: str) -> T:
+    return _decoded(_read(path, what), path.name, kind, what)
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"{path.name} does not exist.", expected=what, remedy="Check the path.") from error
+    except OSError as error:
+        raise UsageError(
+            f"{path.name} cannot be read: {error.strerror}.", expected=what, remedy="Check the path and its permissions."
+        ) from error
+
+
+def _decoded(raw: bytes, name: str, kind: type[T], what: str) -> T:
+    plain = _undated(parse(raw, name))
+    _refuse_secrets(plain, name, "$")
+    return _convert(plain, kind, name, what)
+
+
+def _undated(value: Any) -> Any:
+    """`value` with the dates that YAML sees in bare text as text again."""
+    if isinstance(value, dict):
+        return {key: _undated(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_undated(inner) for inner in value]
+    return value.isoformat() if isinstance(value, dt.date) else value
+
+
+def _refuse_secrets(value: Any, name: str, path: str) -> None:
+    """Refuse what looks like a credential, wherever it stands; the message names the place and not the value."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _refuse_secrets(inner, name, f"{path}.{key}")
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            _refuse_secrets(inner, name, f"{path}[{number}]")
+    elif isinstance(value, str) and looks_like_a_credential(value):
+        raise UsageError(
+            f"{name}: {path} holds a secret itself.",
+            expected="a reference: env:NAME, or credential:NAME of `credentials` in kfm.yml",
+            remedy="Move the secret out and name where it is.",
+        )
+
+
+def _convert(plain: Any, kind: type[T], name: str, what: str) -> T:
+    try:
+        return msgspec.convert(plain, kind)
+    except msgspec.ValidationError as error:
+        remedy = f"Correct that key; unknown keys are not ignored.{meant(error, kind)}"
+        raise UsageError(f"{name}: {error}.", expected=what, remedy=remedy) from error
+
+
+def load_workspace(path: Path) -> WorkspaceConfig:
+    return _load(path / "kfm.yml", WorkspaceConfig, "a workspace file; `kfm init` makes one")
+
+
+def find_workspace(start: Path) -> Path | None:
+    """The nearest folder at or above `start` that holds a kfm.yml."""
+    for folder in (start, *start.parents):
+        if (folder / "kfm.yml").is_file():
+            return folder
+    return None
+
+
+def registered(workspace: Path) -> list[str]:
+    """The ids of all registered datasets."""
+    folder = workspace / "data" / "registry"
+    found = {p.stem for p in folder.glob("*") if p.suffix in (".yml", ".yaml", ".json")} if folder.is_dir() else set()
+    return sorted(found)
+
+
+def load_dataset(workspace: Path, dataset_id: str) -> DatasetEntry | None:
+    """The registry entry of a dataset, None when it is not registered."""
+    check_dataset_id(dataset_id)
+    for suffix in (".yml", ".yaml", ".json"):
+        path = workspace / "data" / "registry" / f"{dataset_id}{suffix}"
+        if path.is_file():
+            entry = _entry(_read(path, "a registry entry"), path.name)
+            _check_entry(entry, dataset_id, path.name)
+            return entry
+    return None
+
+
+def new_entry(plain: dict[str, Any]) -> DatasetEntry:
+    """An entry that is to be registered, held to what one that is registered is held to."""
+    name = f"{plain['dataset_id']}.yml"
+    _refuse_secrets(plain, name, "$")
+    entry = _with_format(_convert(plain, DatasetEntry, name, "a registry entry"))
+    _check_entry(entry, entry.dataset_id, name)
+    return entry
+
+
+@lru_cache(256)
+def _entry(raw: bytes, name: str) -> DatasetEntry:
+    """Asked for many times in every run: a frozen record of these very bytes."""
+    return _with_format(_decoded(raw, name, DatasetEntry, "a registry entry"))
+
+
+def _with_format(entry: DatasetEntry) -> DatasetEntry:
+    """The entry, its format filled in where its kind of source has only one."""
+    if entry.source.format or entry.source.kind not in KINDS:
+        return entry
+    format: Any = KINDS[entry.source.kind].format
+    return msgspec.structs.replace(entry, source=msgspec.structs.replace(entry.source, format=format))
+
+
+def _check_kind(entry: DatasetEntry, name: str) -> None:
+    source, kind = entry.source, KINDS.get(entry.source.kind)
+    formats = (kind.format, *kind.formats) if kind else ("parquet",) if source.kind == "join" else ("csv", "json", "geojson")
+    if source.format not in formats:
+        raise UsageError(
+            f"{name}: a source of kind {source.kind} is not {source.format or 'without a format'}.",
+            expected=f"format: {' or '.join(formats)}",
+            remedy="Correct `source.format`.",
+        )
+    if kind is not None and (entry.release is not None or entry.sensitivity not in (None, "public")):
+        raise UsageError(
+            f"{name}: what is not public is read by kind http_file only; {source.kind} cannot prove that nothing withheld leaks.",
+            expected="kind: http_file with csv, json or geojson",
+            remedy="Register the file itself, or publish only what is public.",
+        )
+    if source.area and len(source.area) < 3:
+        raise UsageError(
+            f"{name}: `source.area` is no area.", expected="a ring of three or more [longitude, latitude]", remedy="Add corners."
+        )
+
+
+def _check_cadence(entry: DatasetEntry, name: str) -> None:
+    """A cadence that says something, and that no upstream could mind."""
+    if entry.interval is None and entry.cadence in (None, "daily", "weekly", "annual", "static"):
+        return
+    from kfm.jobs.schedule.cadence import check_cadence
+
+    _named(name, lambda: check_cadence(entry.cadence, entry.interval))
+
+
+def _named(name: str, work: Callable[[], T]) -> T:
+    """`work`, its refusal beginning with the name of the file."""
+    try:
+        return work()
+    except UsageError as error:
+        raise UsageError(f"{name}: {error.happened}", expected=error.expected, remedy=error.remedy) from error
+
+
+def schedule_files(workspace: Path, kind: str = "schedules") -> list[Path]:
+    """The files below `pipelines/orchestration/<kind>`."""
+    folder = workspace / "pipelines" / "orchestration" / kind
+    return sorted(p for p in folder.glob("*") if p.suffix in (".yml", ".yaml", ".json")) if folder.is_dir() else []
+
+
+def load_schedule(workspace: Path, path: Path, mark: Callable[[str], str] = lambda dataset_id: "") -> "Timetable":
+    """One schedule with what the registry says filled in. `mark` names the spec of a static dataset."""
+    import difflib
+
+    from kfm.jobs.schedule.cadence import resolve
+    from kfm.model.schedule import Schedule
+
+    schedule = _load(path, Schedule, "a schedule, as pipelines/orchestration/README.md has it")
+    entry = load_dataset(workspace, schedule.dataset) if schedule.dataset else None
+    if schedule.dataset and entry is None:
+        known = difflib.get_close_matches(schedule.dataset, registered(workspace), 1)
+        remedy = f"Did you mean `{known[0]}`?" if known else "Register it, or remove the schedule."
+        raise UsageError(f"{path.name}: there is no dataset {schedule.dataset}.", expected="a registered dataset", remedy=remedy)
+    static = schedule.dataset and "static" in (schedule.cadence, entry and not schedule.cadence and entry.cadence)
+    return _named(path.name, lambda: resolve(path.stem, schedule, entry, mark(schedule.dataset) if static and schedule.dataset else ""))
+
+
+def implicit_schedule(entry: DatasetEntry, mark: Callable[[str], str] = lambda dataset_id: "") -> "Timetable":
+    """What the registry alone says: the whole dataset, by its cadence."""
+    from dataclasses import replace
+
+    from kfm.jobs.schedule.cadence import resolve
+    from kfm.model.schedule import Schedule
+
+    spec = mark(entry.dataset_id) if entry.cadence == "static" else ""
+    return replace(resolve(entry.dataset_id, Schedule(dataset=entry.dataset_id), entry, spec), implicit=True)
+
+
+def planned_by(path: Path) -> set[str]:
+    """The dataset that a schedule or a backfill plan names, as far as it can be read."""
+    try:
+        plain = parse(path.read_bytes(), path.name)
+    except (KfmError, OSError):
+        return set()
+    return {str(plain["dataset"])} if isinstance(plain, dict) and "dataset" in plain else set()
+
+
+def planned(workspace: Path) -> set[str]:
+    """The datasets that a schedule or a backfill plan names."""
+    return set[str]().union(*map(planned_by, (*schedule_files(workspace), *schedule_files(workspace, "backfills"))))
+
+
+def load_mapping(path: Path) -> dict[str, Any]:
+    """mapping.yml of a connector, checked, as plain values; empty when there is none."""
+    if not path.is_file():
+        return {}
+    from kfm.model.mapping import Mapping as MappingFile
+    from kfm.model.mapping import with_nulls
+
+    given = _load(path, Any, "a mapping")
+    plain: dict[str, Any] = msgspec.to_builtins(
+        _convert(with_nulls(given), MappingFile, path.name, "a mapping, as docs/connectors.md has it")
+    )
+    return plain
+
+
+def _check_entry(entry: DatasetEntry, dataset_id: str, name: str) -> None:
+    if entry.dataset_id != dataset_id:
+        raise UsageError(f"{name} registers {entry.dataset_id}.", expected=f"dataset_id: {dataset_id}", remedy="Rename the file or the id.")
+    _check_governance(entry, name)
+    _check_kind(entry, name)
+    _check_cadence(entry, name)
+    for url in (entry.source.url, *entry.source.urls) if entry.source.kind != "join" else ():
+        check_source_url(url, name)
+    for header, value in entry.source.headers.items():
+        secret = names_a_secret(header.lower()) or header.lower() in ("authorization", "cookie", "proxy-authorization")
+        if secret and not is_reference(value):
+            raise UsageError(
+                f"{name}: the header {header} holds a secret itself.",
+                expected="a reference: env:NAME, or credential:NAME of `credentials` in kfm.yml",
+                remedy="Put the secret into the environment, or say in kfm.yml where it is, and name it here.",
+            )
+        check_reference(value, f"header {header} in {name}")
+    names = [c.name for c in entry.schema]
+    if len(set(names)) != len(names):
+        raise UsageError(f"{name}: a column stands twice in `schema`.", expected="each column once", remedy="Remove one.")
+    if wrong := next(filter(None, map(wrong_limits, entry.schema)), None):
+        raise UsageError(
+            f"{name}: {wrong}.",
+            expected="min and max of the column's own type, the least first, and sentinels of it",
+            remedy="Correct them under `schema`.",
+        )
+    missing = [k for k in entry.business_key if names and k not in names]
+    if missing:
+        raise UsageError(
+            f"{name}: business_key names {missing[0]}, which `schema` does not have.", expected="a column", remedy="Correct it."
+        )
+    if entry.merge == "upsert" and not entry.business_key and entry.source.kind not in KINDS:
+        raise UsageError(f"{name}: merge: upsert needs a business_key.", expected="at least one column", remedy="Add business_key.")
+    if bool(entry.partitions) != (entry.merge == "partition"):
+        raise UsageError(f"{name}: `partitions` and `merge: partition` go together.", expected="both or none", remedy="Add the other one.")
+    _check_canary(entry, name)
+    if entry.partitions and "{partition}" not in entry.source.url:
+        raise UsageError(f"{name}: the address has no {{partition}}.", expected="{partition} in source.url", remedy="Add it.")
+
+
+def _check_canary(entry: DatasetEntry, name: str) -> None:
+    """A canary is another version, on partitions that there are."""
+    canary = entry.canary
+    if canary is None:
+        return
+    if canary.pipeline_version == entry.pipeline_version:
+        raise UsageError(
+            f"{name}: the canary is {canary.pipeline_version}, as the rest is.",
+            expected="another pipeline_version",
+            remedy="Take `canary` out: it is accepted, or raise its pipeline_version.",
+        )
+    unknown = sorted(set(canary.partitions) - set(entry.partitions))
+    if unknown or (entry.partitions and not canary.partitions):
+        raise UsageError(
+            f"{name}: canary.partitions names {unknown[0] if unknown else 'none'}.",
+            expected=f"some of {', '.join(entry.partitions)}" if entry.partitions else "no partitions, for the dataset has none",
+            remedy="Correct it.",
+        )
+
+
+def _check_governance(entry: DatasetEntry, name: str) -> None:
+    source, release = entry.source, entry.release
+    joins = source.kind == "join"
+    if joins != bool(len(source.datasets) > 1 and source.join_on) or joins != (source.format == "parquet") or joins == bool(source.url):
+        raise UsageError(
+            f"{name}: `source` is neither a file nor a join.",
+            expected="a kind of source with its url, or kind: join with two or more datasets, join_on and format: parquet",
+            remedy="Correct it.",
+        )
+    columns = {c.name for c in entry.schema}
+    if release is not None:
+        _check_release(release, columns, name)
+    for label, text in (("freshness", entry.freshness), *(("revisit", r) for r in entry.revisit), ("retention", entry.retention or "1d")):
+        try:
+            seconds(text)
+        except UsageError as error:
+            raise UsageError(
+                f"{name}: {label} is {text!r}.", expected="a length of time such as 24h or 7d", remedy="Correct it."
+            ) from error
+    if entry.time_zone == "UTC":
+        return
+    import zoneinfo
+
+    try:
+        zoneinfo.ZoneInfo(entry.time_zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise UsageError(
+            f"{name}: time_zone {entry.time_zone!r} is not known.", expected="a name such as America/Chicago", remedy="Correct it."
+        ) from error
+
+
+def _check_release(release: Release, columns: set[str], name: str) -> None:
+    """What is shown is named once, is not withheld, and covers what groups are made of."""
+    show = () if release.show is UNSET else release.show
+    groups = (*release.aggregate.by, *release.aggregate.collect) if release.aggregate is not None else ()
+    if both := [c for c in (*show, *groups) if c in release.withhold]:
+        raise UsageError(
+            f"{name}: `release` shows {both[0]} and withholds it.", expected="each column in one of them", remedy="Take it out of one."
+        )
+    if release.show is not UNSET and (missing := [c for c in groups if c not in show]):
+        raise UsageError(
+            f"{name}: `release.aggregate` names {missing[0]}, which `release.show` does not.",
+            expected="every column that groups are made of, or list, in `release.show`",
+            remedy=f"Add {missing[0]} to `show` if everybody may see it.",
+        )
+    for key, listed in (("show", show), ("withhold", release.withhold)):
+        if unknown := [c for c in listed if columns and c not in columns]:
+            raise UsageError(
+                f"{name}: release.{key} names {unknown[0]}, which `schema` does not have.", expected="a column", remedy="Correct it."
+            )
+
+
+def check_source_url(url: str, name: str) -> None:
+    """A usable address with no secret inside."""
+    find_inline_secret(expand_url(url, "2000-01-01T00:00:00Z", "2000-01-02T00:00:00Z", "p"))
+
+
+def load_updater(path: Path) -> UpdaterConfig:
+    config = _load(path, UpdaterConfig, "an updater configuration")
+    for source in config.sources:
+        check_source_url(source.source_url, path.name)
+    if len({s.source_id for s in config.sources}) != len(config.sources):
+        raise UsageError(f"{path.name}: a source_id stands twice.", expected="each source once", remedy="Rename one.")
+    if len({s.format for s in config.sources}) != 1:
+        raise UsageError(
+            f"{path.name}: the sources have different formats.", expected="one format per dataset", remedy="Split the configuration."
+        )
+    return config
+
+
+def entry_path(workspace: Path, dataset_id: str) -> Path:
+    """Where a dataset is registered."""
+    folder = workspace / "data" / "registry"
+    return next(
+        (p for s in (".yml", ".yaml", ".json") if (p := folder / f"{check_dataset_id(dataset_id)}{s}").is_file()),
+        folder / f"{dataset_id}.yml",
+    )
+
+
+def change_entry(workspace: Path, dataset_id: str, changes: Mapping[str, Any], into: str | None = None) -> None:
+    """Rewrite a registry entry with some keys changed (None: taken out); `into` registers it under another id. Comments stay."""
+    path = entry_path(workspace, dataset_id)
+    text = path.read_text()
+    plain = parse(text.encode(), path.name)
+    changed = {k: v for k, v in {**plain, **changes}.items() if v is not None}
+    target = entry_path(workspace, into) if into else path
+    _check_entry(_with_format(_convert(changed, DatasetEntry, target.name, "a registry entry")), into or dataset_id, target.name)
+    if path.suffix == ".json":
+        content = msgspec.json.format(msgspec.json.encode(changed), indent=2) + b"\n"
+    else:
+        comments = "".join(line + "\n" for line in text.splitlines() if line.startswith("#"))
+        content = comments.encode() + msgspec.yaml.encode(changed)
+    replace_durably(target, content)
+    if target != path:
+        path.unlink()

@@ -1,0 +1,147 @@
+"""The process of one job: reads its order from stdin, works it in a world of its own, says how it ended on stdout.
+
+It lives no longer than whoever started it: when stdin ends, its whole process group is gone.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kfm.jobs.worker import Ended
+from kfm.model.interrupts import stop_on_signals
+from kfm.model.ledger import JobRow
+
+__all__ = ["context_of", "main", "perform"]
+
+
+def main() -> int:
+    """Take one order."""
+    line = b""
+    while not line.endswith(b"\n"):
+        read = os.read(0, 1 << 16)  # unbuffered: a thread reads on where this ends
+        if not read:
+            return 1
+        line += read
+    order = msgspec.json.decode(line)
+    answer = os.dup(1)
+    os.dup2(2, 1)  # whatever job code prints is talk, not the answer
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    with contextlib.suppress(OSError, AttributeError):  # Linux: also when this process holds the interpreter for long
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+    stop_on_signals(signal.SIGTERM)
+    _limit(int(order.get("memory_mb", 4096)))
+    ended = perform(order)
+    os.write(answer, msgspec.json.encode(ended) + b"\n")
+    return 0
+
+
+def _die_with_parent() -> None:
+    while os.read(0, 4096):
+        pass
+    os.killpg(os.getpgid(0), signal.SIGKILL)
+
+
+def _limit(memory_mb: int) -> None:
+    """Private memory, so that mapped files do not count."""
+    limit = memory_mb << 20
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limit, hard) if hard != resource.RLIM_INFINITY else limit, hard))
+
+
+def perform(order: dict[str, Any]) -> Ended:
+    """Work a job as its order says."""
+    from kfm.jobs.base import job_type, parameters_of, work
+    from kfm.model.errors import Denied, KfmError
+    from kfm.workspace.folder import open_workspace
+    from kfm.workspace.wiring import open_world
+
+    job = msgspec.convert(order["job"], JobRow)
+    try:
+        kind = job_type(job.job_type)
+        workspace = open_workspace(Path(order["workspace"]))
+        with open_world(workspace, upstream=order.get("upstream")) as world:
+            carried = msgspec.json.decode(job.envelope)
+            world.marks = {**world.marks, "correlation_id": carried.get("trace", {}).get("correlation_id", "")}
+            given = carried.get("parameters", {})
+            ctx = context_of(workspace, world, job, order["run_id"], parameters_of(kind, given), order.get("upstream"))
+            result = work(kind, ctx)
+            entry = workspace.readable(job.dataset_id) if job.dataset_id else None
+            with contextlib.suppress(KfmError, OSError, ValueError):  # telemetry may be lost; the job is not
+                _signal(workspace, world, job, order["run_id"], result)
+    except KfmError as error:
+        until_ms = int(getattr(error, "until", 0) * 1000)
+        return Ended(
+            status="failed", reason=error.happened, error=str(error), retry=not isinstance(error, Denied), until_ms=until_ms, exit_code=error.exit_code
+        )  # fmt: skip
+    return Ended(
+        status="later" if result.exit_code == 5 else result.status,
+        reason=result.reason,
+        error=result.error,
+        stack=result.stack,
+        retry=result.retry,
+        until_ms=result.until_ms,
+        zone_in=kind.zone_in,
+        zone_out=kind.zone_out,
+        policy_label=(entry.policy_label or "") if entry is not None else "",
+        receipt=result.receipt,
+        exit_code=result.exit_code,
+    )
+
+
+def _signal(workspace: Any, world: Any, job: JobRow, run_id: str, result: Any) -> None:
+    """How large what came out is, and how fresh the dataset is now."""
+    from kfm.jobs.joblog import JobLog
+    from kfm.model.window import seconds
+    from kfm.upkeep.attention import freshness
+
+    log = JobLog(workspace.path / "ledger" / "logs", world.clock)
+    for output in result.outputs:
+        size = _size(world, next((p for p, digest in result.files.items() if digest == output.checksum), output.id).removeprefix("data/"))
+        if size is not None:
+            log.signal("artifact.size_bytes", size, job, run_id, uri=output.id)
+    delta = freshness(world, job.dataset_id) if job.dataset_id and job.job_type == "ingest.pull_source" else None
+    if delta is not None:
+        log.signal("freshness.delta_minutes", delta, job, run_id, target_minutes=seconds(workspace.require(job.dataset_id).freshness) / 60)
+
+
+def _size(world: Any, uri: str) -> int | None:
+    """The size of a file, or of the data files of a version, that an output names."""
+    dataset_id, _, rest = uri.removeprefix("kfm://dataset/").partition("@")
+    version_id, _, name = rest.partition("/")
+    folder = f"processed/{dataset_id}/{version_id}"
+    if not version_id:
+        paths = [] if "://" in uri else [uri]
+    else:
+        paths = [f"{folder}/{name}"] if name else [p for p in world.data.names(folder) if p.endswith(".parquet")]
+    found = [world.data.local(p) for p in paths]
+    return sum(p.stat().st_size for p in found) if found and all(p.is_file() for p in found) else None
+
+
+def context_of(workspace: Any, world: Any, job: JobRow, run_id: str, parameters: Any, upstream: str | None) -> Any:
+    """What a job of this workspace may use."""
+    from kfm.jobs.base import JobContext
+    from kfm.workspace.targets import targets_of
+
+    trace = msgspec.json.decode(job.envelope).get("trace", {})
+    return JobContext(
+        world=world,
+        job=job,
+        run_id=run_id,
+        parameters=parameters,
+        workspace_path=workspace.path,
+        correlation_id=trace.get("correlation_id", ""),
+        targets=lambda dataset_id, win="", trigger="worker": targets_of(workspace, dataset_id, win=win, trigger=trigger),
+        say=lambda event, **fields: None,
+        upstream=upstream,
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

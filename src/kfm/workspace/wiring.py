@@ -1,0 +1,516 @@
+"""The one place that turns names into back ends. Dry run is a wiring, not an `if` anywhere else."""
+
+import fcntl
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from kfm.channel.roots import keep_root, known_root, rolled_back, unlike
+from kfm.connectors.base import TransformJob, TransformResult, toolchain
+from kfm.keys.attest import KeyFolder
+from kfm.keys.commitments import Vaults
+from kfm.model import ids
+from kfm.model.channel import RootAt
+from kfm.model.clock import Clock, SystemClock
+from kfm.model.dataset import DatasetEntry, Source
+from kfm.model.errors import IntegrityError, KfmError, MissingExtra, UsageError
+from kfm.model.verdict import Gate
+from kfm.policy.base import Decision, Evaluator, Preparable, sources_of
+from kfm.store.base import Store
+from kfm.store.heartbeat import Heartbeat
+from kfm.store.sqlite import SqliteStore, carry_over, copy_files, standing_still
+from kfm.workspace.folder import Workspace
+from kfm.workspace.upstreams import Routed, checked_upstream, replayed
+from kfm.world.publisher.base import Publisher
+from kfm.world.publisher.local import LocalPublisher
+from kfm.world.publisher.noop import NoopPublisher
+from kfm.world.world import World, family_of
+from kfm.zones.aside import aside
+from kfm.zones.durable import sync_folder
+from kfm.zones.local import LocalZone
+from kfm.zones.overlay import OverlayZone
+
+if TYPE_CHECKING:
+    from kfm.store.postgres import PostgresStore
+
+
+__all__ = ["open_world", "reindex_workspace"]
+
+Echo = Callable[[dict[str, Any]], None]
+
+
+class _Gates(Sequence[Gate]):
+    """All gates, loaded when something is judged: a NOOP never is."""
+
+    def _all(self) -> tuple[Gate, ...]:
+        from kfm.judge.gates.kernel import GATES
+
+        return GATES
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._all()[at]
+
+
+class _Policy:
+    """The evaluator this workspace names, started when it is first asked."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._found: Evaluator | None = None
+
+    def prepare(self) -> None:
+        """Start what will be asked while the rest is being opened; what goes wrong is said when it is asked."""
+        with suppress(KfmError, OSError):
+            self._found = _evaluator(self._workspace)
+            if isinstance(self._found, Preparable):
+                self._found.prepare()
+
+    def decide(self, package: str, document: Mapping[str, Any]) -> Decision:
+        if self._found is None:
+            self._found = _evaluator(self._workspace)
+        return self._found.decide(package, document)
+
+    def close(self) -> None:
+        if self._found is not None:
+            self._found.close()
+
+
+def _evaluator(workspace: Workspace) -> Evaluator:
+    name, sources = workspace.config.policy, sources_of(workspace.path / "policy")
+    if name.startswith("opa:"):
+        from kfm.policy.opa import OpaBinary
+
+        return OpaBinary(Path(name.removeprefix("opa:")), sources)
+    if name.startswith("http://"):
+        from kfm.policy.opa import OpaServer
+
+        return OpaServer(name, sources)
+    from kfm.policy.embedded import Embedded
+
+    return Embedded(sources)
+
+
+# ---- the world -------------------------------------------------------------------------------------------------------
+def _facts(workspace: Path) -> Callable[[], Mapping[str, Any]]:
+    @cache
+    def facts() -> dict[str, Any]:
+        return {"git_sha": os.environ.get("KFM_GIT_SHA") or _git_sha(workspace), "image_digest": os.environ.get("KFM_IMAGE_DIGEST")}
+
+    return facts
+
+
+def _git_sha(start: Path) -> str | None:
+    """The commit checked out around `start`, with a mark when tracked files differ from it; None: it lies in no repository.
+
+    It is read from .git, where a work tree may have a file that says where that is; only whether it is dirty git itself must say.
+    """
+    for folder in (start.absolute(), *start.absolute().parents):
+        if not (folder / ".git").exists():
+            continue
+        try:
+            sha = _checked_out(folder / ".git")
+        except (OSError, UnicodeDecodeError):
+            return None
+        return f"{sha}+dirty" if sha and _dirty(folder) else sha
+    return None
+
+
+def _checked_out(git: Path) -> str | None:
+    if git.is_file():
+        git = (git.parent / git.read_text().strip().removeprefix("gitdir: ")).resolve()
+    common = git / "commondir"
+    shared = (git / common.read_text().strip()).resolve() if common.is_file() else git
+    head = (git / "HEAD").read_text().strip()
+    name = head.removeprefix("ref: ")
+    if name == head:
+        return head
+    found = next((base / name for base in (git, shared) if (base / name).is_file()), None)
+    if found is not None:
+        return found.read_text().strip()
+    packed = shared / "packed-refs"
+    lines = packed.read_text().splitlines() if packed.is_file() else []
+    return next((line.split()[0] for line in lines if line.endswith(" " + name)), None)
+
+
+def _dirty(folder: Path) -> bool:
+    """Whether tracked files were changed since the commit; False where git is not there to ask."""
+    import subprocess
+
+    command = ["git", "-c", "core.fsmonitor=false", "-C", str(folder), "status", "--porcelain", "--untracked-files=no"]
+    try:
+        asked = subprocess.run(command, capture_output=True, timeout=10, check=False, env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"})
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return asked.returncode == 0 and bool(asked.stdout.strip())
+
+
+@cache
+def _toolchain() -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(toolchain().items()))
+
+
+class _Steps:
+    """The steps that run in a child, each no longer than the registry entry of its dataset allows."""
+
+    def __init__(self, workspace: Workspace, children: ExitStack) -> None:
+        self._workspace, self._children = workspace, children
+
+    def prepare(self) -> None:
+        """Begin to load what children need, beside what is done until then; from here on they are forked."""
+        # It would end with any other thread, and everything it bore with it; and forks of loaded libraries are Linux's to bear.
+        if sys.platform == "linux" and threading.current_thread() is threading.main_thread():
+            self._children.enter_context(_warm())
+
+    def transform(self, job: TransformJob, scratch: Path, on_event: Echo | None) -> TransformResult:
+        from kfm.connectors.process import run_transform  # a NOOP starts no child
+
+        return run_transform(job, scratch, on_event=on_event, timeout_s=self._seconds(job), entries=self._family(job.dataset_id))
+
+    def acquire(self, job: TransformJob, scratch: Path, fetch: Callable[[dict[str, Any]], dict[str, Any]], heard: Echo) -> TransformResult:
+        from kfm.connectors.process import run_transform
+
+        limit, entries = self._seconds(job), self._family(job.dataset_id)
+        return run_transform(job, scratch, fetch=fetch, on_event=heard, timeout_s=limit, entries=entries)
+
+    def _seconds(self, job: TransformJob) -> float:
+        entry = self._workspace.readable(job.dataset_id)
+        return float((entry.source if entry is not None else Source()).step_limit) * max(len(job.steps), 1)  # each has its own time
+
+    def _family(self, dataset_id: str) -> list[DatasetEntry]:
+        try:
+            return family_of(self._workspace.entry, dataset_id)
+        except UsageError:  # nobody can say what it is
+            return []
+
+
+@contextmanager
+def _warm() -> Iterator[None]:
+    from kfm.connectors.process import kept_warm
+
+    with kept_warm():
+        yield
+
+
+def _private(workspace: Path) -> dict[str, str]:
+    return {str(workspace): "<workspace>", str(Path.home()): "~"} if str(Path.home()) != "/" else {str(workspace): "<workspace>"}
+
+
+def _on_server(workspace: Workspace, url: str, clock: Clock, *, repair: bool = False) -> "PostgresStore":
+    try:
+        from kfm.store.postgres import PostgresStore
+    except ImportError as error:
+        raise MissingExtra(
+            "The store is on a PostgreSQL server, and psycopg is not installed.",
+            expected="the extra `postgres`",
+            remedy="pip install 'kfm[postgres]'",
+        ) from error
+    return PostgresStore(url, clock, create=not workspace.has_evidence(), repair=repair, workspace=workspace.identity())
+
+
+def open_store(workspace: Workspace, clock: Clock) -> "SqliteStore | PostgresStore":
+    """The store; a missing or emptied one beside evidence is a loss to be mended, never an empty beginning."""
+    if (url := workspace.server) is not None:
+        with suppress(OSError):  # who may only read here writes no records there either
+            workspace.ledger.mkdir(parents=True, exist_ok=True)
+        return _on_server(workspace, url, clock)
+    file = workspace.store_file
+    if (not file.exists() or not file.stat().st_size) and workspace.has_evidence():
+        raise IntegrityError(
+            f"The store {file.name} is {'empty' if file.exists() else 'missing'}, but this workspace has published data.",
+            expected="the store beside its evidence",
+            remedy="Run `kfm reindex`: it rebuilds the store from the evidence files.",
+        )
+    return SqliteStore(file, clock)
+
+
+@contextmanager
+def _store_copy(workspace: Workspace, clock: Clock) -> Iterator[SqliteStore]:
+    """A throw-away copy of the store, made without opening it: for dry runs, and for reading what we may not write."""
+    with aside("store") as temp:
+        if (url := workspace.server) is not None:
+            with closing(_on_server(workspace, url, clock)) as kept:
+                kept.copy_to(temp / "store.sqlite")
+        elif workspace.store_file.exists():
+            copy_files(workspace.store_file, temp / "store.sqlite")
+        store = SqliteStore(temp / "store.sqlite", clock)
+        try:
+            yield store
+        finally:
+            store.abandon()
+
+
+@contextmanager
+def _real_store(workspace: Workspace, clock: Clock) -> "Iterator[SqliteStore | PostgresStore]":
+    file = workspace.store_file if workspace.server is None else None
+    if file is not None and file.exists() and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)):
+        with _store_copy(workspace, clock) as copy:
+            yield copy
+        return
+    store = open_store(workspace, clock)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def open_world(
+    workspace: Workspace,
+    *,
+    upstream: str | None = None,
+    dry_run: str | None = None,
+    publisher: str = "local",
+    echo: Echo | None = None,
+    clock: Clock | None = None,
+    asks: bool = False,
+) -> Iterator[World]:
+    """The seams of this workspace. `dry_run` names the dataset whose dry run this is; `asks`: the rules will be asked in any case."""
+    clock, policy, upstream = clock or SystemClock(), _Policy(workspace), checked_upstream(workspace, upstream)
+    try:
+        if asks:
+            policy.prepare()
+        with (
+            (_store_copy if dry_run else _real_store)(workspace, clock) as store,
+            aside("replay") if upstream == "replay" else nullcontext() as opened,
+        ):
+            yield from _open_world(workspace, store, upstream, dry_run, publisher, echo, clock, opened, policy)
+    finally:
+        policy.close()
+
+
+def _open_world(
+    workspace: Workspace,
+    store: Store,
+    upstream: str,
+    dry_run: str | None,
+    publisher: str,
+    echo: Echo | None,
+    clock: Clock,
+    opened: Path | None,
+    policy: _Policy,
+) -> Iterator[World]:
+    data, root = workspace.zones()
+    fetcher = Routed(workspace, upstream == "sample", replayed(workspace, store, opened) if opened is not None else None)
+    children = ExitStack()
+    steps = _Steps(workspace, children)
+    world = World(
+        clock=clock,
+        store=store,
+        elsewhere=LocalZone,
+        data=data,
+        root=root,
+        keys=KeyFolder(workspace.keys),
+        fetcher=fetcher,
+        transform=steps.transform,
+        merge=steps.transform,
+        acquire=steps.acquire,
+        warm=_warm,
+        prepare=steps.prepare,
+        publisher=_publisher(publisher, data, root),
+        gates=_Gates(),
+        policy_digest=workspace.policy_digest,
+        vaults=Vaults(workspace.path / "keys" / "data"),
+        policy=policy,
+        registry=workspace.entry,
+        lease_seconds=workspace.config.lease_seconds,
+        holder=f"{os.uname().nodename}:{os.getpid()}",
+        private=_private(workspace.path),
+        echo=echo,
+        facts=_facts(workspace.path),
+        toolchain=lambda: dict(_toolchain()),
+        follows=True,
+    )
+    heart = Heartbeat(store, world.lease_seconds)
+    world.heart = heart
+    try:
+        if dry_run is None:
+            yield world
+        else:
+            with _dry(world, dry_run) as dry:
+                yield dry
+    finally:
+        children.close()
+        heart.stop()
+        data.close()
+        root.close()
+
+
+def _publisher(name: str, data: LocalZone, root: LocalZone) -> Publisher:
+    if name == "github_actions":
+        from kfm.world.publisher.github_actions import GithubActionsPublisher
+
+        return GithubActionsPublisher(data, root)
+    return NoopPublisher() if name == "noop" else LocalPublisher(data, root)
+
+
+@contextmanager
+def _dry(world: World, dataset_id: str) -> Iterator[World]:
+    """Zones overlaid on a temporary folder, a recording publisher; the store is a throw-away copy already."""
+    run_id = ids.new_run_id()
+    with aside("dry") as temp:
+        assert isinstance(world.store, SqliteStore)
+        world.store.forget_work()
+        (temp / "data").mkdir()
+        (temp / "root").mkdir()
+        data = OverlayZone(_local(world.data), LocalZone(temp / "data"), f"work/{dataset_id}/runs/{run_id}/artifacts")
+        root = OverlayZone(_local(world.root), LocalZone(temp / "root"), ".nothing")
+        yield replace(
+            world,
+            data=data,
+            root=root,
+            publisher=NoopPublisher(data),
+            vaults=Vaults(_local(world.root).root / "keys" / "data", temp / "keys"),
+            marks={"dry_run": True},
+            new_run_id=lambda: run_id,
+            heart=None,
+        )
+
+
+def _local(zone: Any) -> LocalZone:
+    found: LocalZone = zone
+    return found
+
+
+def reindex_workspace(workspace: Workspace, damaged: list[str]) -> dict[str, Any]:
+    """Void every channel's next number, fill a new store beside the old one, then swap them. One at a time.
+
+    What no evidence tells (jobs, switches, schedules, backfills) is carried over, when the old store can be read.
+    """
+    workspace.ledger.mkdir(parents=True, exist_ok=True)
+    lock = os.open(workspace.ledger / "reindex.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _reindex(workspace, damaged) if workspace.server is None else _reindex_server(workspace, workspace.server, damaged)
+    finally:
+        os.close(lock)
+
+
+def _reindex(workspace: Workspace, damaged: list[str]) -> dict[str, Any]:
+    from kfm.upkeep.reindex import datasets_with_evidence, follow_ledger, known_epoch, rebuild, recall_switches, told, void_all
+
+    clock = SystemClock()
+    target = workspace.store_file
+    building = target.with_name(f"{target.name}.new-{os.getpid()}")
+    data, root = LocalZone(workspace.data), LocalZone(workspace.path)
+    try:
+        building.parent.mkdir(parents=True, exist_ok=True)
+        store = SqliteStore(building, clock)
+        world = _bare_world(workspace, data, root, clock, store)
+        names = datasets_with_evidence(world)
+        seen = _old_root(target)
+        _same_root(world, seen)
+        epoch = 1 + max(known_epoch(world, names), _old_epoch(target))
+        void_all(world, names, epoch)
+        if seen is not None:
+            store.transaction(lambda tx: keep_root(tx, seen))
+        counts = rebuild(world, names, epoch, damaged)
+        off = recall_switches(store, workspace.ledger, damaged)
+        store.settle()
+        with standing_still(target):
+            carried = carry_over(target, building)
+            _set_aside(target, target.parent / "quarantine" / f"store-{ids.new_run_id()}")
+            os.replace(building, target)
+            sync_folder(target.parent)
+        with closing(SqliteStore(target, clock)) as store:
+            store.transaction(follow_ledger)
+        return {"datasets": len(names), **counts, "epoch": epoch, "coordination": told(carried, off)}
+    finally:
+        for leftover in building.parent.glob(building.name + "*"):
+            leftover.unlink()
+        data.close()
+        root.close()
+
+
+def _reindex_server(workspace: Workspace, url: str, damaged: list[str]) -> dict[str, Any]:
+    """The same in one transaction, while every other one waits; the old rows are kept in a file beside."""
+    from kfm.upkeep.reindex import datasets_with_evidence, follow_ledger, known_epoch, rebuild, recall_switches, told, void_all
+
+    clock = SystemClock()
+    data, root = LocalZone(workspace.data), LocalZone(workspace.path)
+    try:
+        with closing(_on_server(workspace, url, clock, repair=True)) as store:
+            with suppress(KfmError):  # what is damaged cannot always be kept
+                store.copy_to(workspace.ledger / "quarantine" / f"store-{ids.new_run_id()}" / "idempotency.sqlite")
+            world = _bare_world(workspace, data, root, clock, store)
+            seen: RootAt | None = None
+            with suppress(KfmError):  # nor can it always be asked
+                seen = store.read(known_root)
+            _same_root(world, seen)
+            with store.rebuilding() as inside:
+                names = datasets_with_evidence(world)
+                epoch = 1 + max(known_epoch(world, names), store.epoch)
+                void_all(world, names, epoch)
+                carried = inside.clear()
+                off = 0 if carried else recall_switches(cast(Store, inside), workspace.ledger, damaged)
+                world.store = cast(Store, inside)  # of a store, what `rebuild` needs
+                if seen is not None:
+                    inside.transaction(lambda tx: keep_root(tx, seen))
+                counts = rebuild(world, names, epoch, damaged)
+                inside.transaction(follow_ledger)
+                return {"datasets": len(names), **counts, "epoch": epoch, "coordination": told(carried, off)}
+    finally:
+        data.close()
+        root.close()
+
+
+def _bare_world(workspace: Workspace, data: LocalZone, root: LocalZone, clock: Clock, store: Store) -> World:
+    steps = _Steps(workspace, ExitStack())
+    return World(
+        clock=clock, store=store, data=data, root=root, keys=KeyFolder(workspace.path / "keys"), fetcher=Routed(workspace, False),
+        transform=steps.transform, merge=steps.transform, publisher=LocalPublisher(data, root), gates=_Gates(), policy_digest=workspace.policy_digest,
+        registry=workspace.entry, private=_private(workspace.path), facts=_facts(workspace.path), vaults=Vaults(workspace.path / "keys" / "data"),
+    )  # fmt: skip
+
+
+def _same_root(world: World, seen: RootAt | None) -> None:
+    """Before anything is signed: the old store may know a newer root than the one that is here."""
+    why = unlike(seen, world.keys)
+    if why is not None:
+        raise rolled_back(why)
+
+
+def _old_root(path: Path) -> RootAt | None:
+    """The newest root that a store which can still be read has seen."""
+    with suppress(msgspec.DecodeError, OSError):
+        told = _old_meta(path, "root")
+        return msgspec.json.decode(told, type=RootAt) if told else None
+    return None
+
+
+def _old_epoch(path: Path) -> int:
+    """The epoch of a store that can still be read, else 0."""
+    told = _old_meta(path, "epoch")
+    return 0 if told is None else int(told) if told.isdecimal() else 1 if not told else 0
+
+
+def _old_meta(path: Path, key: str) -> str | None:
+    """What a store says of itself, "" when it does not; None when it cannot be read."""
+    import sqlite3
+
+    if not path.is_file():
+        return None
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+            row = db.execute("select value from meta where key = ?", (key,)).fetchone()
+            return str(row[0]) if row else ""
+    except sqlite3.Error:
+        return None
+
+
+def _set_aside(path: Path, folder: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        old = path.with_name(path.name + suffix)
+        if old.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            os.replace(old, folder / old.name)

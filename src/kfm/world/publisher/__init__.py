@@ -1,0 +1,1 @@
+"""Where files of a run are written to, and who is told."""

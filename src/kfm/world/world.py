@@ -1,0 +1,325 @@
+"""What a run works with: seams passed in, nothing looked up."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from kfm.channel.chain import Channel
+from kfm.connectors.base import TransformJob, TransformResult
+from kfm.fetch.base import Fetcher
+from kfm.keys.attest import KeyFolder
+from kfm.keys.commitments import SEALED, Vaults, Veil
+from kfm.model import canonical, ids, labels
+from kfm.model.clock import Clock
+from kfm.model.dataset import Column, DatasetEntry, spelled
+from kfm.model.errors import Denied, KfmError, UsageError
+from kfm.model.ledger import LedgerRow
+from kfm.model.verdict import Gate
+from kfm.policy.base import Evaluator
+from kfm.store.base import Store, Token
+from kfm.world.publisher.base import Publisher
+from kfm.world.publisher.trace import TracePublisher
+from kfm.world.runlog import RunLog
+from kfm.zones.base import Zone
+
+__all__ = ["Again", "Outcome", "Target", "World", "family_of", "specify", "table_rows"]
+
+Transform = Callable[[TransformJob, Path, Callable[[dict[str, Any]], None] | None], TransformResult]
+Acquire = Callable[[TransformJob, Path, Callable[[dict[str, Any]], dict[str, Any]], Callable[[dict[str, Any]], None]], TransformResult]
+
+
+class Heart(Protocol):
+    """Renews the leases it was given, beside the work."""
+
+    def add(self, token: Token) -> None: ...
+    def drop(self, *tokens: Token) -> None: ...
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a piece of work ended."""
+
+    dataset_id: str
+    run_id: str
+    state: str  # COMMITTED, NOOP, REJECTED, FAILED, SUPERSEDED, PROPOSED, STAGED, FENCED
+    reason: str = ""
+    exit_code: int = 0
+    names: str = ""  # what a NOOP names: a proposal, a denial, a rollback; of a new version: its new columns
+    version_id: str | None = None
+    generation: int | None = None
+    rows: int = 0  # in the table of this version, or of its partition
+    rows_read: int = 0
+    rows_written: int = 0  # of those that were read
+    quarantined: int = 0
+    proposal: int | None = None
+    reasons: tuple[dict[str, str], ...] = ()
+    remedy: str = ""
+    partition: str = ""
+    window: str = ""
+    dry_run: bool = False
+    change: str = ""  # against the version before: `4,996 → 2,124 rows, −57 %`
+    warnings: tuple[str, ...] = ()  # oddities that are no reason to refuse anything
+
+
+def table_rows(rows: Mapping[str, int], partition: str) -> int:
+    """The rows of a version, of its artifact -> rows; of one partition, when a run was about that."""
+    return rows.get(f"{partition}.parquet", 0) if partition else sum(rows.values())
+
+
+@dataclass(frozen=True)
+class Again:
+    """A capture worked once more because a person decided on it: upstream is not asked."""
+
+    row: LedgerRow  # the run that captured it
+    only: tuple[tuple[str, int], ...] = ()  # (source id, line): just these records, merged into what is official; empty: all of it
+    onto: str = ""  # with `only`: the mark of the content they are merged into
+    schema: tuple[Column, ...] = ()  # with `only`: the columns of that content
+
+
+@dataclass(frozen=True)
+class Target:
+    """One dataset, one partition, one window, and the spec that follows from them."""
+
+    entry: DatasetEntry
+    sources: tuple[dict[str, str], ...]  # {source_id, url}; the url is the registered address
+    partition: str = ""
+    win: str = ""
+    pipeline_version: str = "1.0.0"
+    connector: str | None = None  # path of the workspace's connector.py
+    connector_digest: str | None = None
+    asks: bool = False  # which files there are follows from answers: `acquire` of the connector or of the source kind asks for them
+    mapping: dict[str, Any] = field(default_factory=dict)  # mapping.yml
+    fixes: dict[str, dict[str, str | None]] = field(default_factory=dict)  # people's corrections: digest of a record -> column -> text
+    max_quarantined: float | None = None  # instead of the registry's, for a capture that a person accepted
+    again: Again | None = None
+    captured_at: str = ""  # when the capture that is worked on was made, as its run recorded it; part of no hash
+    spec: dict[str, Any] = field(default_factory=dict)
+    spec_hash: str = ""
+    transform_hash: str = ""
+    trigger: str = "manual"
+    spec_file_hash: str | None = None
+    canary: bool = False  # a version that is being tried: it waits for a person, whatever the registry says
+    staged: str = ""  # the id of a backfill: the run ends with its part, which waits to be assembled with others
+
+    @property
+    def dataset_id(self) -> str:
+        return self.entry.dataset_id
+
+    @property
+    def updater_id(self) -> str:
+        return f"{self.entry.source.kind}.{self.dataset_id}"
+
+    @property
+    def partition_lease(self) -> str:
+        return f"{self.dataset_id}/{self.partition or '-'}"
+
+    @property
+    def artifact(self) -> str:
+        return f"{self.partition or self.dataset_id}.parquet"
+
+
+def specify(target: Target, policy_digest: str) -> Target:
+    """`target` with its expanded spec and the two hashes over it."""
+    entry = spelled(target.entry)
+    entry.pop("canary")  # what is tried beside it changes nothing for the rest; the one that is tried says so below
+    # Registry prose and governance fields decide what may be published, not which bytes come out.
+    shaping = ("dataset_id", "business_key", "schema", "merge", "release", "location", "crs", "conflicts")
+    reading = {
+        k: v
+        for k, v in entry["source"].items()
+        if k in ("kind", "format", "encoding", "records", "time_column", "datasets", "join_on") or (k in ("options", "area") and v)
+    }
+    if target.mapping:
+        reading["mapping"] = target.mapping
+    transform = {
+        "registry": {k: v for k, v in entry.items() if k in shaping},
+        "source": reading,
+        "connector": target.connector_digest,
+        "pipeline_version": target.pipeline_version,
+        "updater_id": target.updater_id,
+    }
+    spec = {
+        "registry": entry,
+        "registry_digest": ids.digest(canonical.dumps(entry)),
+        "policy_digest": policy_digest,
+        "sources": [dict(s) for s in target.sources],
+        "partition": target.partition,
+        "window": target.win,
+        "connector": target.connector_digest,
+        "pipeline_version": target.pipeline_version,
+        "updater_id": target.updater_id,
+    } | {k: v for k, v in (("mapping", target.mapping), ("corrections", target.fixes), ("canary", target.canary)) if v}
+    from dataclasses import replace
+
+    return replace(target, spec=spec, spec_hash=ids.spec_hash(spec), transform_hash=ids.spec_hash(transform))
+
+
+def family_of(registry: Callable[[str], DatasetEntry | None], dataset_id: str) -> list[DatasetEntry]:
+    """The registry entries of a dataset and of everything it is made from."""
+    found: dict[str, DatasetEntry] = {}
+    left = [dataset_id]
+    while left:
+        name = left.pop()
+        entry = None if name in found else registry(name)
+        if entry is not None:
+            found[entry.dataset_id] = entry
+            left += entry.source.datasets
+    return list(found.values())
+
+
+def _key_of(path: str) -> str:
+    """The key that seals a file of work. Rules of withdrawals have one of their own: they keep out what an erasure has destroyed."""
+    zone, dataset_id, kind = path.split("/")[:3]
+    return f"{dataset_id}.rules" if (zone, kind) == ("work", "withdrawals") else dataset_id
+
+
+def _no_acquire(*_: Any) -> TransformResult:
+    raise UsageError("This world cannot ask.", expected="a child process to run acquire() in", remedy="Use `kfm run`.")
+
+
+@dataclass
+class World:
+    """The seams of one process, and the few facts about it that receipts record."""
+
+    clock: Clock
+    store: Store
+    data: Zone
+    root: Zone
+    keys: KeyFolder
+    fetcher: Fetcher
+    transform: Transform
+    merge: Transform
+    publisher: Publisher
+    gates: Sequence[Gate]
+    policy_digest: str
+    registry: Callable[[str], DatasetEntry | None]
+    lease_seconds: float = 15.0
+    holder: str = "kfm"
+    vaults: Vaults | None = None  # None: nothing here is private
+    policy: Evaluator | None = None  # None: the policy gate, where there is one, denies
+    marks: Mapping[str, Any] = field(default_factory=dict)
+    private: Mapping[str, str] = field(default_factory=dict)
+    echo: Callable[[dict[str, Any]], None] | None = None
+    facts: Callable[[], Mapping[str, Any]] = dict  # git_sha, image_digest
+    toolchain: Callable[[], dict[str, str]] = dict
+    new_run_id: Callable[[], str] = ids.new_run_id
+    follows: bool = False  # a new version puts the jobs that follow from it
+    clock_ok: bool = False  # a person said that the clock is right, though it is behind what is official
+    propose_only: bool = False  # what needs nobody's approval waits all the same
+    elsewhere: Callable[[Path], Any] | None = None  # a zone in a folder outside the workspace: a backup
+    acquire: Acquire = _no_acquire
+    warm: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # around many transforms: the child starts faster
+    prepare: Callable[[], None] = lambda: None  # a transform without connector code is near: its child may be got ready
+    opened: contextlib.ExitStack = field(
+        default_factory=contextlib.ExitStack
+    )  # folders for what is opened to be looked at, as long as this is
+    heart: "Heart | None" = None  # None: nobody renews (tests with a clock of their own)
+    trace: Callable[[Publisher, RunLog, Mapping[str, Any]], Publisher] = field(
+        default=lambda inner, log, marks: TracePublisher(inner, log.trace, marks)
+    )
+
+    def channel(self, dataset_id: str) -> Channel:
+        return Channel(self.data, self.keys, dataset_id)
+
+    def log(self, dataset_id: str) -> RunLog:
+        return RunLog(
+            self.data, self.clock, dataset_id, marks=self.marks, private=self.private, echo=self.echo, withheld=self.is_private(dataset_id)
+        )
+
+    def family(self, dataset_id: str) -> list[DatasetEntry]:
+        """The registry entries of a dataset and of everything it is made from."""
+        return family_of(self.registry, dataset_id)
+
+    def is_private(self, dataset_id: str) -> bool:
+        """Whether its records stay on the restricted side."""
+        return self.vaults is not None and labels.is_private(self.family(dataset_id))
+
+    def stand_in(self, dataset_id: str, value: str) -> str:
+        """`value`, or the commitment that stands for it in public."""
+        if self.vaults is None or not self.is_private(dataset_id):
+            return value
+        if not self.vaults.has_salt(dataset_id):
+            self._not_lost(dataset_id, f"{dataset_id}.salt")
+        return self.vaults.commit(dataset_id, value)
+
+    def veil(self, dataset_id: str) -> Veil:
+        """What texts of a dataset are written down behind, and read through."""
+        return Veil(self.vaults, dataset_id, self.is_private(dataset_id), partial(self.require_key, dataset_id))
+
+    def require_key(self, dataset_id: str) -> None:
+        """Raise `Denied` when the data key was lost: it is not quietly replaced while something sealed with it lies here."""
+        if self.vaults is not None and not self.vaults.has_key(dataset_id) and self.is_private(dataset_id):
+            self._not_lost(dataset_id, dataset_id)
+
+    def _not_lost(self, dataset_id: str, name: str) -> None:
+        """Raise `Denied` for a secret that is not here though something made with it is: another one would call all of that false."""
+        places = (f"raw/{dataset_id}/captures", f"work/{dataset_id}/parts", f"work/{dataset_id}/proposals")
+        if any(path.endswith(SEALED) for place in places for path in self.data.names(place)):
+            raise Denied(
+                f"keys/data/{name} is missing, and what lies here was sealed or committed to with it.",
+                expected="the data key of this dataset",
+                remedy="Restore it with `kfm keys restore`; if it is gone for good, `kfm withdraw --erase` makes a clean start.",
+            )
+
+    # ---- files of the restricted side ----------------------------------------------------------------------------------
+    def keep(self, path: str, content: bytes) -> bool:
+        """Create a file of work; of a private dataset sealed, under its name and `.sealed`. False when it is there already."""
+        if self.data.exists(path):
+            return False
+        at_rest = self.at_rest(path, content)
+        return self.data.create(path if at_rest is content else path + SEALED, at_rest)
+
+    def at_rest(self, path: str, content: bytes) -> bytes:
+        """`content` as it lies under `path`."""
+        dataset_id = path.split("/")[1]
+        if self.vaults is None or not self.is_private(dataset_id):
+            return content
+        self.require_key(dataset_id)
+        return self.vaults.sealed(_key_of(path), content)
+
+    def lies(self, path: str) -> str:
+        """The name that a file of work lies under: its own, or that of its sealed bytes."""
+        return path if self.data.exists(path) or not self.data.exists(path + SEALED) else path + SEALED
+
+    def kept(self, path: str) -> bytes:
+        """What `keep` was given. Raises `FileNotFoundError`, and `Denied` where the key that sealed it is missing."""
+        name = self.lies(path)
+        raw = self.data.read(name)
+        if name == path:
+            return raw
+        return (self.vaults or Vaults(Path())).unsealed(_key_of(path), raw, name)
+
+    def named(self, path: str) -> str | None:
+        """The digest that evidence knows a file of work by: its own; where it is told without values by now, that of what lies sealed beside it."""
+        stored = self.data.stat(path)
+        if stored is None or self.vaults is None or not self.data.exists(path + SEALED):
+            return stored.digest if stored is not None else None
+        return ids.digest(self.vaults.unsealed(_key_of(path), self.data.read(path + SEALED), path + SEALED))
+
+    def publish(self, log: RunLog) -> Publisher:
+        return self.trace(self.publisher, log, self.marks)
+
+    def hold(self, token: Token) -> Token:
+        if self.heart is not None:
+            self.heart.add(token)
+        return token
+
+    def let_go(self, *tokens: Token) -> None:
+        if self.heart is not None:
+            self.heart.drop(*tokens)
+
+    @contextlib.contextmanager
+    def ended(self) -> Iterator[None]:
+        """What comes after the ledger's last word may fail (a full disk): the run has ended, and every tick does what is missing."""
+        try:
+            yield
+        except (KfmError, OSError):
+            return
+
+    def toolchain_digest(self) -> str:
+        """What writes the bytes and what signs them: a resume under another toolchain or key starts over."""
+        return ids.digest(canonical.dumps([dict(self.toolchain()), self.keys.signer]))
