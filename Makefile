@@ -52,10 +52,11 @@ drill: everything
 	$(BIN)/python -m benchmarks.kill_random --rounds 200
 	$(BIN)/python -m benchmarks.drill_demo
 
-# JSON Schemas from the records, and the command reference from the parsers.
+# JSON Schemas from the records, the command reference from the parsers, the picture of the rooms from the imports.
 schemas: everything
 	$(BIN)/python -m kfm.model.schemas schemas
 	$(BIN)/python -m kfm.cli.reference > docs/commands.md
+	$(BIN)/python docs/draw_rooms.py > docs/rooms.svg
 
 # Needs `uv` on the PATH; writes hashes only, never an address. The demo's lock is a part of the whole one.
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --group build --extra geo
