@@ -34,7 +34,7 @@ def durable_step(repeat: int) -> list[Result]:
         stretch=8,
         unit="steps/s",
         peer_name=f"{name}, SQLite",
-        ours_name="Wal on SqliteStore",
+        ours_name="Journal on SqliteStore",
         note=f"{STEPS:,} no-op steps in one run, each durable before the next",
     )
     memory = judge(
@@ -45,7 +45,7 @@ def durable_step(repeat: int) -> list[Result]:
         LOWER,
         unit="MB",
         peer_name=f"{name}, SQLite",
-        ours_name="Wal on SqliteStore",
+        ours_name="Journal on SqliteStore",
         note="peak memory (VmHWM) of the processes of the row above",
     )
     return [speed, memory]

@@ -1,4 +1,4 @@
-"""Ours: no-op steps, each journalled in a real Wal on a real store under a held lease. argv: folder, steps, runs at once.
+"""Ours: no-op steps, each journalled in a real Journal on a real store under a held lease. argv: folder, steps, runs at once.
 
 Per step one durable commit (the intent), the effect, and a DONE that rides in the next step's commit.
 """
@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from kfm.evidence.journal import Wal
+from kfm.evidence.journal import Journal
 from kfm.model.clock import SystemClock
 from kfm.model.ledger import LedgerRow
 from kfm.store.heartbeat import Heartbeat
@@ -21,7 +21,7 @@ store = SqliteStore(folder / "idempotency.sqlite", clock)
 heart = Heartbeat(store, 15.0)
 
 
-def claim(number: int) -> Wal:
+def claim(number: int) -> Journal:
     """A run in the ledger, with its lease, as `update` claims it."""
     row = LedgerRow(
         run_id=f"01BENCH{number:019d}", wal_id=f"{number:064x}", dataset_id=f"bench_{number}", partition="", win="", state="CLAIMED",
@@ -29,7 +29,7 @@ def claim(number: int) -> Wal:
         updater_version="1.0.0", spec_hash="1" * 64, transform_hash="2" * 64, input_hash="3" * 64, toolchain_digest="sha256:" + "4" * 64,
         attempt=0, forced=0, trigger_type="manual", base_version=None, base_generation=0,
     )  # fmt: skip
-    wal = Wal(store, clock, row)
+    wal = Journal(store, clock, row)
 
     def take(tx):
         tx.runs.insert(row)
@@ -46,7 +46,7 @@ def noop(number: int) -> int:
     return number
 
 
-def work(wal: Wal, first: int, count: int) -> None:
+def work(wal: Journal, first: int, count: int) -> None:
     for number in range(first, first + count):
         wal.intend("EXECUTE", f"step{number}", {"number": number})
         wal.done("EXECUTE", f"step{number}", {"out": noop(number)})

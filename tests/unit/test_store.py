@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.services import schema_url, shared_server
 
-from kfm.evidence.journal import Wal, check_chain, record_hash
+from kfm.evidence.journal import Journal, check_chain, record_hash
 from kfm.model.clock import SystemClock
 from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
 from kfm.model.ledger import LedgerRow, WalRecord
@@ -284,10 +284,10 @@ def test_a_taken_lease_is_given_back_when_its_transaction_fails(store: Any) -> N
     assert store.transaction(lambda tx: tx.leases.take("d", "me", 15)) is not None
 
 
-def journal(store: Any, name: str) -> Wal:
+def journal(store: Any, name: str) -> Journal:
     """A journal under a lease of its own."""
     token = store.transaction(lambda tx: tx.leases.take(f"lease/{name}", "me", 600) or tx.leases.take(f"lease/{name}/again", "me", 600))
-    return Wal(store, store.clock, row(name, wal_id=name), tokens=(token,))
+    return Journal(store, store.clock, row(name, wal_id=name), tokens=(token,))
 
 
 def _append_many(where: Path | str, name: str, count: int) -> None:
@@ -349,7 +349,7 @@ def test_an_altered_lost_or_reordered_record_breaks_the_chain(store: Any) -> Non
 
 def test_a_journal_without_a_lease_writes_nothing(store: Any) -> None:
     with pytest.raises(AssertionError, match="under a lease"):
-        Wal(store, store.clock, row(wal_id="w")).intend("EXECUTE", "a")
+        Journal(store, store.clock, row(wal_id="w")).intend("EXECUTE", "a")
     assert store.read(lambda tx: tx.journals.get("w")) == []
 
 

@@ -12,7 +12,7 @@ from kfm.model.clock import Clock, rfc3339
 from kfm.model.errors import IntegrityError
 from kfm.store.base import LedgerRow, Store, Token, Tx, WalRecord
 
-__all__ = ["Page", "Wal", "check_chain", "covered", "fold", "payload_of", "record_hash"]
+__all__ = ["Journal", "Page", "check_chain", "covered", "fold", "payload_of", "record_hash"]
 
 T = TypeVar("T")
 
@@ -56,13 +56,14 @@ class Page:
     """The records of one transaction. They enter the memory of the journal once the store has said yes."""
 
     def __init__(self, run: LedgerRow, last: WalRecord | None, now: str, veil: Veil) -> None:
-        self._run, self._last, self._now, self._veil = run, last, now, veil
+        self.run = run  # as this transaction leaves it
+        self._last, self._now, self._veil = last, now, veil
         self.records: list[WalRecord] = []
         self.held: tuple[str, ...] = ()  # the tokens that the store found to be the newest of their leases
 
     def make(self, phase: str, step_id: str, status: str, payload: Any = None) -> None:
         """Write the next record."""
-        run = self._run
+        run = self.run
         self.add(
             WalRecord(
                 wal_id=run.wal_id,
@@ -80,6 +81,11 @@ class Page:
             )
         )
 
+    def move(self, tx: Tx, leaves: str, **changes: Any) -> LedgerRow:
+        """Change the row of the run, which is in state `leaves`."""
+        self.run = tx.runs.move(self.run.run_id, leaves, **changes)
+        return self.run
+
     def add(self, record: WalRecord) -> None:
         """Put a record after the last one."""
         last = self._last
@@ -88,8 +94,11 @@ class Page:
         self.records.append(self._last)
 
 
-class Wal:
-    """Appends to one journal under the leases its run holds; without one it can only be read."""
+class Journal:
+    """The one door to a run: every commit checks its leases, appends, and changes what is held here only after the store said yes.
+
+    Without a lease it can only be read.
+    """
 
     def __init__(
         self,
@@ -101,19 +110,30 @@ class Wal:
         veil: Veil = OPEN,
     ) -> None:
         check_chain(records)
-        self._store, self._clock, self.run, self._veil = store, clock, run, veil
+        self._store, self._clock, self._run, self._veil = store, clock, run, veil
         self._stored = list(records)
         self._riding: list[WalRecord] = []  # what no commit has taken yet
         self._unsure = False  # the store did not say whether it took the last commit
-        self.tokens = tokens
+        self._tokens = tokens
+
+    @property
+    def run(self) -> LedgerRow:
+        """Its row, as the last commit left it."""
+        return self._run
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        return self._tokens
 
     @property
     def records(self) -> list[WalRecord]:
         return [*self._stored, *self._riding]
 
-    def under(self, *tokens: Token) -> None:
-        """Go on under these leases."""
-        self.tokens = tokens
+    def under(self, *tokens: Token) -> "Journal":
+        """The same journal under these leases; this one is read only from now on."""
+        found = Journal(self._store, self._clock, self._run, self._stored, tokens, self._veil)
+        found._riding, found._unsure, self._tokens = self._riding, self._unsure, ()
+        return found
 
     def state(self, step_id: str) -> str | None:
         """PENDING, IN_PROGRESS, DONE, FAILED, or None when the journal does not know the step."""
@@ -131,7 +151,7 @@ class Wal:
 
     def page(self, after: Sequence[WalRecord] = ()) -> Page:
         """An empty one."""
-        return Page(self.run, after[-1] if after else None, rfc3339(self._clock.now()), self._veil)
+        return Page(self._run, after[-1] if after else None, rfc3339(self._clock.now()), self._veil)
 
     def done(self, phase: str, step_id: str, payload: Any = None) -> None:
         """Mark a step DONE; the mark rides in the next commit (losing it repeats a step that may be repeated)."""
@@ -144,15 +164,15 @@ class Wal:
         tx.journals.append(page.records)
         self._stored = page.records
 
-    def commit(self, work: Callable[[Any, Page], T]) -> T:
+    def commit(self, work: Callable[[Tx, Page], T]) -> T:
         """Make durable what rides and what `work` writes on its page, with all else it does, in one transaction under the leases."""
-        if not self.tokens:
+        if not self._tokens:
             raise AssertionError("a journal is written under a lease")
         unsure = self._unsure
 
-        def transact(tx: Tx) -> tuple[T, list[WalRecord]]:
-            held = tx.leases.check(*self.tokens)
-            stored: list[WalRecord] = tx.journals.get(self.run.wal_id) if unsure else self._stored
+        def transact(tx: Tx) -> tuple[T, list[WalRecord], LedgerRow]:
+            held = tx.leases.check(*self._tokens)
+            stored = tx.journals.get(self._run.wal_id) if unsure else self._stored
             page, known = self.page(stored), {r.hash for r in stored} if unsure else ()
             page.held = held
             for record in self._riding:
@@ -160,10 +180,10 @@ class Wal:
                     page.add(record)
             result = work(tx, page)
             tx.journals.append(page.records)
-            return result, [*stored, *page.records]
+            return result, [*stored, *page.records], page.run
 
         self._unsure = True
-        result, self._stored = self._store.transaction(transact)
+        result, self._stored, self._run = self._store.transaction(transact)
         self._riding, self._unsure = [], False
         return result
 

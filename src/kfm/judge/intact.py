@@ -7,7 +7,7 @@ import msgspec
 from kfm.channel.chain import pinned_parts
 from kfm.evidence.captures import parse_checksums
 from kfm.evidence.folder_check import Verified, verify_in_zone
-from kfm.evidence.journal import Wal
+from kfm.evidence.journal import Journal
 from kfm.evidence.proposal import load, proposal_path
 from kfm.evidence.receipts import find_receipt, run_folder
 from kfm.judge.derive import fetch_table
@@ -22,7 +22,7 @@ from kfm.world.world import World
 __all__ = ["check_files", "check_version_folder", "inputs_changed"]
 
 
-def check_files(world: World, row: LedgerRow, wal: Wal | None) -> list[dict[str, str]]:
+def check_files(world: World, row: LedgerRow, wal: Journal | None) -> list[dict[str, str]]:
     """Every file the proposal names is there and unchanged; a missing one is a reason, a changed one raises.
 
     The journal says what proposal.json must be and which capture it came from; None once it is archived.
@@ -57,7 +57,7 @@ def inputs_changed(world: World, row: LedgerRow) -> bool:
         return any(fetch_table(world, s["source_url"], veil.uncover(s["etag"]), scratch / s["source_id"]).status != 304 for s in joined)
 
 
-def _capture_files(world: World, row: LedgerRow, wal: Wal) -> dict[str, str]:
+def _capture_files(world: World, row: LedgerRow, wal: Journal) -> dict[str, str]:
     if is_assembly(row):
         found = {pins_path(row.dataset_id, str(row.part)): str(row.part)}
         for part in pinned_parts(world.data, row) or ():

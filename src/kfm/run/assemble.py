@@ -10,7 +10,7 @@ from kfm.catalog.base import prov_path
 from kfm.channel.chain import version_kept_out, withdrawn_by, withdrawn_parts
 from kfm.connectors.base import TransformResult
 from kfm.evidence.closing import end_parts, follow_up
-from kfm.evidence.journal import Page, Wal
+from kfm.evidence.journal import Journal, Page
 from kfm.evidence.proposal import acceptable, load, needed, proposal_path, registry_digest, terms_before
 from kfm.evidence.quarantine import check_base
 from kfm.evidence.receipts import finish, run_files
@@ -50,10 +50,10 @@ from kfm.zones.base import hash_file, room
 __all__ = ["assemble", "judge_candidate", "propose"]
 
 
-def assemble(work: Work, wal: Wal, result: TransformResult) -> Steps:
+def assemble(work: Work, wal: Journal, result: TransformResult) -> Steps:
     """From a durable part to PROPOSED or REJECTED, under the lease of the dataset."""
     token = yield from _dataset_lease(work)
-    wal.under(work.token, token)
+    work.wal = wal = wal.under(work.token, token)
     head = _pin(work, wal)
     check_base(work.target, work.partial, head)
     yield "assemble pinned"
@@ -61,7 +61,7 @@ def assemble(work: Work, wal: Wal, result: TransformResult) -> Steps:
     return (yield from propose(work, wal, tables, head))
 
 
-def propose(work: Work, wal: Wal, tables: Tables, head: Generation) -> Steps:
+def propose(work: Work, wal: Journal, tables: Tables, head: Generation) -> Steps:
     """The tables as a judged candidate with all its evidence, PROPOSED or REJECTED."""
     world, pin = work.world, wal.payload("pin")
     candidate = _candidate(work, wal, tables, pin)
@@ -133,30 +133,29 @@ def _dataset_lease(work: Work) -> Generator[str, None, Token]:
     return token
 
 
-def _pin(work: Work, wal: Wal) -> Generation:
+def _pin(work: Work, wal: Journal) -> Generation:
     """The PLAN of assemble: which generation and which parts, once and for all attempts of this run."""
     world, target = work.world, work.target
     channel = world.channel(target.dataset_id)
 
-    def pin(tx: Tx, page: Page) -> tuple[LedgerRow, Generation]:
+    def pin(tx: Tx, page: Page) -> Generation:
         row = tx.runs.get(wal.run.run_id)
         if row is None or row.state != "CLAIMED":
             raise Fenced(f"Run {wal.run.run_id} was closed by another.", expected="it to be CLAIMED", remedy="Run the command again.")
-        head = channel.head(tx)
+        page.run, head = row, channel.head(tx)
         if wal.state("pin") is None:
             number = tx.proposals.new(wal.run.run_id)
             found = {"base_generation": head.generation, "base_version": head.version_id, "part": wal.payload("transform")["part"]}
             records = sealed_records(world, target.dataset_id, head.version_id)
             page.make("PLAN", "pin", "DONE", {**found, "proposal": number} | ({"records": records} if records else {}))
             page.make("EXECUTE", "assemble", "IN_PROGRESS", {})
-            row = tx.runs.move(wal.run.run_id, "CLAIMED", pinned=head.generation)
-        return row, head
+            page.move(tx, "CLAIMED", pinned=head.generation)
+        return head
 
-    wal.run, pinned = wal.commit(pin)
-    return pinned
+    return wal.commit(pin)
 
 
-def _candidate(work: Work, wal: Wal, tables: Tables, pin: Mapping[str, Any]) -> dict[str, Any]:
+def _candidate(work: Work, wal: Journal, tables: Tables, pin: Mapping[str, Any]) -> dict[str, Any]:
     target, release = work.target, work.target.entry.release
     base = origin_of(work.world.data, target.dataset_id, pin["base_version"])
     sources = msgspec.json.decode(wal.run.source_metadata)
@@ -337,7 +336,7 @@ def judge_candidate(
     return judge(world, evidence, candidate, approvals, heard)
 
 
-def _judgement(work: Work, wal: Wal, candidate: Mapping[str, Any], tables: Tables, verdicts: list[dict[str, Any]]) -> dict[str, Any]:
+def _judgement(work: Work, wal: Journal, candidate: Mapping[str, Any], tables: Tables, verdicts: list[dict[str, Any]]) -> dict[str, Any]:
     """What the journal and the run's records say of the judgement."""
     target = work.target
     business = [target.dataset_id, target.partition, target.win]
@@ -360,7 +359,7 @@ def _judgement(work: Work, wal: Wal, candidate: Mapping[str, Any], tables: Table
 
 def _write_proposal(
     work: Work,
-    wal: Wal,
+    wal: Journal,
     row: LedgerRow,
     candidate: Mapping[str, Any],
     judged: dict[str, Any],
@@ -394,7 +393,7 @@ def _write_proposal(
     return ids.digest(world.data.read(world.lies(path)))
 
 
-def _propose(work: Work, wal: Wal, candidate: dict[str, Any], verdicts: list[dict[str, Any]], tables: Tables) -> Outcome:
+def _propose(work: Work, wal: Journal, candidate: dict[str, Any], verdicts: list[dict[str, Any]], tables: Tables) -> Outcome:
     """PROPOSED (with its promote job when no person is asked) or REJECTED; ack; both leases free: one transaction."""
     world, target = work.world, work.target
     channel = world.channel(target.dataset_id)
@@ -406,44 +405,35 @@ def _propose(work: Work, wal: Wal, candidate: dict[str, Any], verdicts: list[dic
     if tables.precise and not reasons:
         _keep_records(world, wal, candidate, asked=bool(waits))
 
-    def close(tx: Tx, page: Page) -> tuple[LedgerRow, str]:
+    def close(tx: Tx, page: Page) -> None:
         head = channel.head(tx)
         pinned = wal.payload("pin")["base_generation"]
         if pinned != head.generation:
-            row = tx.runs.move(
-                wal.run.run_id,
-                "CLAIMED",
-                state="SUPERSEDED",
-                reason=f"base {pinned} is not the head {head.generation}",
-                ended_at=now,
-                **facts,
-            )
+            why = f"base {pinned} is not the head {head.generation}"
+            page.move(tx, "CLAIMED", state="SUPERSEDED", reason=why, ended_at=now, **facts)
             work.requeue(tx)
             tx.leases.release(*wal.tokens)
-            return row, ""
+            return
         again = _nothing_new(tx, world, head, wal.run, candidate, asked=bool(reasons or waits))
         if "older" in candidate and (again is None or again[1]):
             again = older_told(*candidate["older"]), False
         if again is not None and not wal.run.forced:
-            row = tx.runs.move(wal.run.run_id, "CLAIMED", state="NOOP", reason=again[0], ended_at=now, **facts)
+            row = page.move(tx, "CLAIMED", state="NOOP", reason=again[0], ended_at=now, **facts)
             if again[1] and work.captured is not None:
                 keep_head_key(tx, target, work.captured, str(head.version_id), now)
             end_parts(tx, world.data, row, state="NOOP", reason=again[0], known=again[1])
         elif reasons:
-            row = tx.runs.move(
-                wal.run.run_id, "CLAIMED", state="REJECTED", reason="; ".join(dict.fromkeys(r["code"] for r in reasons)), ended_at=now,
-                error_count=len(reasons), latency_ms=work.elapsed_ms(), **facts,
-            )  # fmt: skip
+            facts.update(error_count=len(reasons), latency_ms=work.elapsed_ms())
+            page.move(tx, "CLAIMED", state="REJECTED", reason="; ".join(dict.fromkeys(r["code"] for r in reasons)), ended_at=now, **facts)
         else:
-            row = tx.runs.move(wal.run.run_id, "CLAIMED", state="PROPOSED", promo=int(not waits and not world.propose_only), **facts)
+            row = page.move(tx, "CLAIMED", state="PROPOSED", promo=int(not waits and not world.propose_only), **facts)
             if not row.promo:
                 follow_up(tx, world, target.dataset_id, row.run_id, derived=False)
         work.ack(tx)
         tx.leases.release(*wal.tokens)
-        return row, again[0] if again else ""
 
-    row, _ = wal.commit(close)
-    work.row = row
+    wal.commit(close)
+    row = wal.run
     work.log.say(
         "transform.metadata",
         stage="transform",
@@ -454,7 +444,7 @@ def _propose(work: Work, wal: Wal, candidate: dict[str, Any], verdicts: list[dic
     return _told(work, row, verdicts, tables, candidate["proposal"], waits)
 
 
-def _keep_records(world: World, wal: Wal, candidate: Mapping[str, Any], *, asked: bool) -> None:
+def _keep_records(world: World, wal: Journal, candidate: Mapping[str, Any], *, asked: bool) -> None:
     """Private records that change nothing public are what the official version stands for from now on.
 
     Else what a window added would be lost to the next one, and would never be enough to explain a row. This comes before the commit that

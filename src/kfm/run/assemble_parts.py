@@ -12,7 +12,7 @@ from kfm.channel.chain import content_key, kept_out
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
 from kfm.evidence.captures import render_raw
 from kfm.evidence.closing import close_runs
-from kfm.evidence.journal import Wal, fold, payload_of
+from kfm.evidence.journal import Journal, fold, payload_of
 from kfm.evidence.moments import check_clock
 from kfm.evidence.receipts import JOB_TYPE, receipt_path
 from kfm.evidence.run_files import read_run_file
@@ -185,7 +185,7 @@ class _Assembly(Work):
             return Noop("denied", f"already denied: {before.reason}", f"run {before.run_id}", 3)
         for row in same:
             if row.state == "CLAIMED" and (row.part, row.base_version, row.toolchain_digest) == (digest, head.version_id, toolchain):
-                wal = Wal(world.store, world.clock, row, tx.journals.get(row.wal_id), (self.token,), world.veil(target.dataset_id))
+                wal = Journal(world.store, world.clock, row, tx.journals.get(row.wal_id), (self.token,), world.veil(target.dataset_id))
                 return Claimed(row, wal, head, forced, resumed=True)
         check_clock(tx, world, head)
         close_runs(tx, world, mine, "other parts or another base came first")
@@ -224,9 +224,9 @@ class _Assembly(Work):
         tx.runs.move(waiting.run_id, "PROPOSED", promo=1)
         return Noop("proposed", "already proposed", names)
 
-    def _pinned(self, tx: Tx, row: LedgerRow, plan: Plan, head: Generation, count: int) -> Wal:
+    def _pinned(self, tx: Tx, row: LedgerRow, plan: Plan, head: Generation, count: int) -> Journal:
         """The PLAN: base generation and parts, once and for all attempts of this run."""
-        wal = Wal(self.world.store, self.world.clock, row, tokens=(self.token,), veil=self.world.veil(row.dataset_id))
+        wal = Journal(self.world.store, self.world.clock, row, tokens=(self.token,), veil=self.world.veil(row.dataset_id))
         page = wal.page()
         hashed = keep_plan(tx, plan, row.input_hash, head.version_id)
         told = {"spec": self.target.spec, "spec_file_hash": None, "receipt_path": receipt_path(row.run_id, row.timestamp)}
@@ -241,7 +241,7 @@ class _Assembly(Work):
         return wal
 
     # ---- from parts to a candidate -------------------------------------------------------------------------------
-    def _assembled(self, wal: Wal, head: Generation, pins: Pins, payloads: Sequence[Mapping[str, Any]]) -> Steps:
+    def _assembled(self, wal: Journal, head: Generation, pins: Pins, payloads: Sequence[Mapping[str, Any]]) -> Steps:
         target, base = self.target, wal.payload("pin")["base_version"]
         payload = self._kept_payload(wal)
         if payload is None:
@@ -256,7 +256,7 @@ class _Assembly(Work):
         tables = staged_tables(self, wal, own, result, base, head.suppressed)
         return (yield from propose(self, wal, tables, head))
 
-    def _kept_payload(self, wal: Wal) -> dict[str, Any] | None:
+    def _kept_payload(self, wal: Journal) -> dict[str, Any] | None:
         """What an earlier attempt collected, if its bytes are still what the journal says."""
         payload: dict[str, Any] | None = wal.payload("transform") if wal.state("transform") == "DONE" else None
         if payload is None or payload["stored"] is None:

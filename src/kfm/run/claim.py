@@ -6,7 +6,7 @@ import msgspec
 
 from kfm.channel.chain import EMPTY, content_key, kept_out, unknown_content
 from kfm.evidence.closing import close_runs
-from kfm.evidence.journal import Wal
+from kfm.evidence.journal import Journal
 from kfm.evidence.moments import check_clock
 from kfm.evidence.receipts import receipt_path
 from kfm.model import canonical, ids
@@ -72,7 +72,7 @@ class Claimed:
     """A run of its own, with its journal, on this head."""
 
     row: LedgerRow
-    wal: Wal
+    wal: Journal
     head: Generation
     forced: int = 0
     resumed: bool = False
@@ -122,7 +122,7 @@ def claim(tx: Tx, world: World, target: Target, token: Token, captured: Captured
     resumable = next((r for r in mine if _resumable(r, target, captured, head, toolchain, forced)), None)
     if resumable is not None:
         records = tx.journals.get(resumable.wal_id)
-        wal = Wal(world.store, world.clock, resumable, records, (token,), world.veil(target.dataset_id))
+        wal = Journal(world.store, world.clock, resumable, records, (token,), world.veil(target.dataset_id))
         return Claimed(resumable, wal, head, forced, resumed=True)
     if captured.replayed:
         return LookAgain(forced)
@@ -331,7 +331,7 @@ def _new_run(
     tx.runs.insert(row)
     if target.again is None:  # a kept capture tells nothing new about upstream
         tx.looks.put(target.dataset_id, target.partition, run_id, "changed")
-    wal = Wal(world.store, world.clock, row, tokens=(token,), veil=world.veil(target.dataset_id))
+    wal = Journal(world.store, world.clock, row, tokens=(token,), veil=world.veil(target.dataset_id))
     page = wal.page()
     page.make(
         "PLAN",

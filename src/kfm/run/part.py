@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from kfm.connectors.base import CaptureRefused, InputFile, TransformJob, TransformResult
 from kfm.evidence.captures import capture_files, parse_checksums, render_raw
-from kfm.evidence.journal import Wal
+from kfm.evidence.journal import Journal
 from kfm.evidence.quarantine import is_lifted, keep_rows
 from kfm.keys.commitments import SEALED
 from kfm.model.errors import Denied, IntegrityError
@@ -25,7 +25,7 @@ from kfm.zones.base import hash_file, room
 __all__ = ["make_part", "part_fields"]
 
 
-def make_part(work: Work, wal: Wal, captured: Captured, scratch: Path) -> Generator[str, None, TransformResult]:
+def make_part(work: Work, wal: Journal, captured: Captured, scratch: Path) -> Generator[str, None, TransformResult]:
     """capture and transform: intent, effect, read back, DONE."""
     # The time of the run that captured it; a resumed run has the same row. Merging asks for it too, also where the part is there already.
     captured_by = work.target.again.row if work.target.again is not None else wal.run
@@ -61,7 +61,7 @@ def make_part(work: Work, wal: Wal, captured: Captured, scratch: Path) -> Genera
     if target.staged:
         return result
     fields = part_fields(payload, wal.run) | (_untold(work, payload) if work.private else {})
-    wal.run = wal.commit(lambda tx, page: tx.runs.move(wal.run.run_id, "CLAIMED", **fields))
+    wal.commit(lambda tx, page: page.move(tx, "CLAIMED", **fields))
     yield "part DONE"
     return result
 
@@ -118,7 +118,7 @@ def _progress(work: Work, event: dict[str, Any]) -> None:
         work.world.echo({"event": "step.progress", "stage": "transform", "dataset_id": work.target.dataset_id, **event})
 
 
-def _kept_part(work: Work, wal: Wal) -> TransformResult | None:
+def _kept_part(work: Work, wal: Journal) -> TransformResult | None:
     """The part of an earlier attempt, if its bytes are still what the journal says."""
     if wal.state("transform") != "DONE":
         return None
@@ -177,7 +177,7 @@ def _transform_job(work: Work, captured: Captured, base: str | None) -> Transfor
     return job if lifted else msgspec.structs.replace(job, known_words=known_words(work.world, work.target, base))
 
 
-def _store_part(work: Work, wal: Wal, result: TransformResult, out: Path, captured: Captured) -> dict[str, Any]:
+def _store_part(work: Work, wal: Journal, result: TransformResult, out: Path, captured: Captured) -> dict[str, Any]:
     world, target = work.world, work.target
     publisher = world.publish(work.log)
     made = _sealed(work, out / result.artifact, out) if work.private else out / result.artifact

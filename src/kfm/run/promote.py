@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from kfm.catalog.lineage import cypher, edges, labels_told, openlineage, record_
 from kfm.channel.chain import EMPTY, Channel
 from kfm.evidence.captures import checksums
 from kfm.evidence.closing import close_log, end_parts, follow_up, idempotency_state
-from kfm.evidence.journal import Page, Wal
+from kfm.evidence.journal import Journal, Page
 from kfm.evidence.projection import deliver, project
 from kfm.evidence.proposal import approvals_of, count, load, proposal_path, record_approvals, registry_digest, rejected_by, uncompared
 from kfm.evidence.receipts import finish, promotion_of, run_folder, seal, without_values
@@ -93,21 +94,71 @@ def _take(tx: Tx, world: World, dataset_id: str, run_id: str | None) -> tuple[To
     return (token, row) if token is not None else True
 
 
+@dataclass(frozen=True)
+class Ended:
+    """There is nothing to make official, or not now."""
+
+    why: str
+
+    @property
+    def said(self) -> str:
+        return f"ended: {self.why}"
+
+
+@dataclass(frozen=True)
+class MustVoid:
+    """It is denied after it had named a generation, which a frozen holder may still write: its number must be taken."""
+
+    said = "denied, its number must be taken"
+
+
+@dataclass(frozen=True)
+class TakenByAnother:
+    """Somebody else made the generation it had named."""
+
+    said = "generation is another's"
+
+
+@dataclass(frozen=True)
+class AlreadyOurs:
+    """★ has happened: what is left is to say so."""
+
+    said = "generation is its own"
+
+
+@dataclass(frozen=True)
+class Named:
+    """The one generation this run may create."""
+
+    generation: int
+
+    @property
+    def said(self) -> str:
+        return f"intent: generation {self.generation}"
+
+
+Answer = Ended | MustVoid | TakenByAnother | AlreadyOurs | Named  # of the transaction that names a generation
+
+
 class _Promote:
     """The end of one run, under the lease of its dataset."""
 
     def __init__(self, world: World, row: LedgerRow, token: Token) -> None:
-        self.world, self.row, self.token = world, row, token
+        self.world, self.token = world, token
         self.channel: Channel = world.channel(row.dataset_id)
         self.log = world.log(row.dataset_id)
         self.log.bind(row.run_id)
         records = world.store.read(lambda tx: tx.journals.get(row.wal_id))
-        self.wal = Wal(world.store, world.clock, row, records, (token,), world.veil(row.dataset_id))
+        self.wal = Journal(world.store, world.clock, row, records, (token,), world.veil(row.dataset_id))
         self.made = False  # ★ has happened
         self.registry_digest: str | None = None  # of the entry and the rules it was proposed under
         self.policy_digest: str | None = None
         self.inputs_changed = False
         self.asked: list[Decision] = []  # what the policy decided when it was judged again
+
+    @property
+    def row(self) -> LedgerRow:
+        return self.wal.run
 
     def release(self) -> None:
         try:
@@ -148,29 +199,28 @@ class _Promote:
             yield from self._abandon(error)
             return self._told(damaged=error)
         yield "judged again"
-        said = self._intend(verdicts)
-        yield said
-        if said.startswith("ended"):
-            return self._told(verdicts)
-        if said == "denied, its number must be taken":
-            self._void()
-            yield "void generation"
-            no = [r for v in verdicts for r in v.get("reasons", ())]
-            self._done("REJECTED", self._why(no) if no else "approval.void or registry.changed", verdicts)
-            yield "run REJECTED"
-            return self._told(verdicts)
-        if said == "generation is another's":
-            self._done("SUPERSEDED", f"generation {self.row.intent} is another's")
-            yield "run SUPERSEDED"
-            return self._told()
-        if said != "generation is its own":
-            yield from self._publish(candidate)
-            made = self._star()
-            yield "★"
-            if not made:
-                self._done("SUPERSEDED", f"generation {self.row.intent} is another's")
-                yield "run SUPERSEDED"
-                return self._told()
+        answer = self._intend(verdicts)
+        yield answer.said
+        match answer:
+            case Ended():
+                return self._told(verdicts)
+            case MustVoid():
+                self._void()
+                yield "void generation"
+                no = [r for v in verdicts for r in v.get("reasons", ())]
+                self._done("REJECTED", self._why(no) if no else "approval.void or registry.changed", verdicts)
+                yield "run REJECTED"
+                return self._told(verdicts)
+            case TakenByAnother():
+                return (yield from self._overtaken())
+            case Named():
+                yield from self._publish(candidate)
+                made = self._star()
+                yield "★"
+                if not made:
+                    return (yield from self._overtaken())
+            case AlreadyOurs():
+                pass
         with self.world.ended():
             project(self.world, self.row.dataset_id, self.log)
         yield "projections rendered"
@@ -181,6 +231,11 @@ class _Promote:
         yield "journal archived"
         with self.world.ended():
             deliver(self.world, self.row.dataset_id, self.log)
+        return self._told()
+
+    def _overtaken(self) -> Steps:
+        self._done("SUPERSEDED", f"generation {self.row.intent} is another's")
+        yield "run SUPERSEDED"
         return self._told()
 
     def _abandon(self, error: IntegrityError) -> Generator[str, None, None]:
@@ -222,49 +277,44 @@ class _Promote:
         )
         return msgspec.to_builtins(found), candidate
 
-    def _intend(self, verdicts: list[dict[str, Any]]) -> str:
+    def _intend(self, verdicts: list[dict[str, Any]]) -> Answer:
         """Name the one generation this run may create: right after the one its candidate was assembled on."""
         world, now = self.world, rfc3339(self.world.clock.now())
         no = [r for v in verdicts for r in v.get("reasons", ())]
 
-        def intend(tx: Tx, page: Page) -> tuple[LedgerRow, str]:
+        def intend(tx: Tx, page: Page) -> Answer:
             row = tx.runs.get(self.row.run_id)
             if row is None or row.state != "PROPOSED":
                 tx.leases.release(self.token)
-                return self.row, "ended: nothing to promote"
-            head = self.channel.head(tx)
+                return Ended("nothing to promote")
+            page.run, head = row, self.channel.head(tx)
             if row.intent is not None and head.generation >= row.intent:
                 taken = tx.index.generation(row.dataset_id, row.intent)
-                return row, "generation is its own" if taken is not None and taken.run_id == row.run_id else "generation is another's"
+                return AlreadyOurs() if taken is not None and taken.run_id == row.run_id else TakenByAnother()
             changed = self.inputs_changed or self.registry_digest not in (None, registry_digest(world, row.dataset_id))
             if row.intent is not None and (no or changed or not approved(world, row)):
-                return row, "denied, its number must be taken"  # a frozen holder may still write it
+                return MustVoid()  # a frozen holder may still write it
             if changed:
-                ended = self._end(tx, row, "SUPERSEDED", "the registry entry or an input changed after it was proposed", now)
-                ask_again(tx, row)
-                return ended, "ended: SUPERSEDED"
+                return self._end(tx, page, "SUPERSEDED", "the registry entry or an input changed after it was proposed", now)
             if no:
-                return self._end(tx, row, "REJECTED", self._why(no), now), "ended: REJECTED"
+                return self._end(tx, page, "REJECTED", self._why(no), now)
             if row.intent is None:
                 if row.pinned != head.generation:
-                    ended = self._end(tx, row, "SUPERSEDED", f"base {row.pinned} is not the head {head.generation}", now)
-                    ask_again(tx, row)
-                    return ended, "ended: SUPERSEDED"
+                    return self._end(tx, page, "SUPERSEDED", f"base {row.pinned} is not the head {head.generation}", now)
                 if not approved(world, row):  # once, for this generation: an approval given for anything else does not count
                     tx.leases.release(self.token)
-                    return tx.runs.move(row.run_id, "PROPOSED", promo=0), "ended: waits for a person"
-                row = tx.runs.move(row.run_id, "PROPOSED", intent=head.generation + 1)
+                    page.move(tx, "PROPOSED", promo=0)
+                    return Ended("waits for a person")
+                row = page.move(tx, "PROPOSED", intent=head.generation + 1)
                 page.make("UPSERT", "version", "IN_PROGRESS", self._named(row, page.held, verdicts))
                 page.make("LINEAGE", "lineage", "PENDING", {"cypher": f"{run_folder(row)}/lineage.cypher"})
             elif (
                 promotion_of(self.wal.records, world.veil(row.dataset_id)) is None
             ):  # named by an older kfm, which did not say what it looked at
                 page.make("UPSERT", "version", "IN_PROGRESS", self._named(row, page.held, verdicts))
-            return row, f"intent: generation {row.intent}"
+            return Named(int(row.intent or 0))
 
-        self.row, said = self.wal.commit(intend)
-        self.wal.run = self.row
-        return said
+        return self.wal.commit(intend)
 
     def _named(self, row: LedgerRow, held: Sequence[str], verdicts: list[dict[str, Any]]) -> dict[str, Any]:
         """The generation that is named, and what was looked at first: the words are those of the gates, the policy and the store itself."""
@@ -281,10 +331,12 @@ class _Promote:
         changed = self.row.spec_hash and self.policy_digest not in (None, self.world.policy_digest)
         return "; ".join(dict.fromkeys([*(["policy.changed"] if changed else []), *(r["code"] for r in no)]))
 
-    def _end(self, tx: Tx, row: LedgerRow, state: str, reason: str, now: str) -> LedgerRow:
+    def _end(self, tx: Tx, page: Page, state: str, reason: str, now: str) -> "Ended":
         tx.leases.release(self.token)
-        found: LedgerRow = tx.runs.move(row.run_id, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now)
-        return found
+        row = page.move(tx, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now)
+        if state == "SUPERSEDED":
+            ask_again(tx, row)
+        return Ended(state)
 
     def _publish(self, candidate: dict[str, Any]) -> Generator[str, None, None]:
         """UPSERT the version, then lineage and outbox in one commit, then the receipts: all before ★."""
@@ -399,10 +451,10 @@ class _Promote:
         if state == "COMMITTED":
             self.wal.done("LINEAGE", "channel", {"generation": self.row.intent})
 
-        def done(tx: Tx, page: Page) -> LedgerRow:
+        def done(tx: Tx, page: Page) -> None:
             head = self.channel.head(tx)
             changes = {"latency_ms": _latency(self.row, now), "freshness_minutes": self._freshness(now)}
-            row = tx.runs.move(self.row.run_id, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now, **changes)
+            row = page.move(tx, "PROPOSED", state=state, promo=0, reason=reason, ended_at=now, **changes)
             if state == "COMMITTED":
                 end_parts(tx, world.data, row, state="COMMITTED")
                 if not is_assembly(row):
@@ -418,10 +470,8 @@ class _Promote:
             elif state == "SUPERSEDED":
                 ask_again(tx, row)
             tx.leases.release(self.token)
-            found: LedgerRow = row
-            return found
 
-        self.row = self.wal.commit(done)
+        self.wal.commit(done)
 
     def _freshness(self, now: str) -> int:
         """Minutes between the newest moment the data speaks of (else upstream's own date, else the capture) and now."""

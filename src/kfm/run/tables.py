@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
-from kfm.evidence.journal import Wal
+from kfm.evidence.journal import Journal
 from kfm.evidence.quarantine import check_added
 from kfm.evidence.version_records import read_facts
 from kfm.judge.release import Stored, _kept, is_withheld, open_table, release, release_mark, store_table, suppress_rules
@@ -42,7 +42,7 @@ class Tables:
     added: tuple[str, ...] = ()  # columns that the records have since the base and nobody is shown
 
 
-def tables_of(work: Work, wal: Wal, result: TransformResult, base: str | None, suppressed: Mapping[str, str]) -> Tables:
+def tables_of(work: Work, wal: Journal, result: TransformResult, base: str | None, suppressed: Mapping[str, str]) -> Tables:
     """Base version + the part by the registry's merge rule, then the release."""
     world, target = work.world, work.target
     dataset_id, name, private, entry = target.dataset_id, target.artifact, work.private, target.entry
@@ -132,7 +132,9 @@ def base_table(world: World, target: Target, base: str | None) -> dict[str, Any]
     return _records(precise, target.artifact, target.dataset_id) if target.artifact in kept else None
 
 
-def staged_tables(work: Work, wal: Wal, own: Stored, result: TransformResult, base: str | None, suppressed: Mapping[str, str]) -> Tables:
+def staged_tables(
+    work: Work, wal: Journal, own: Stored, result: TransformResult, base: str | None, suppressed: Mapping[str, str]
+) -> Tables:
     """Base version + staged parts, which are merged with it already or take the places of their partitions; then the release."""
     world, entry = work.world, work.target.entry
     kept, precise = _kept(world, entry.dataset_id, base)
@@ -155,7 +157,7 @@ def _withdrawn(entry: DatasetEntry, own: Stored, shown: Stored) -> int:
     return 0 if entry.release is not None else sum(own[name]["rows"] - table["rows"] for name, table in shown.items())
 
 
-def _companions(wal: Wal, mark: str) -> Stored:
+def _companions(wal: Journal, mark: str) -> Stored:
     """The files beside the part's table, as artifacts of the candidate."""
     return {n: {**c, "rows": 0, "release": mark} for n, c in wal.payload("transform").get("companions", {}).items()}
 
@@ -194,7 +196,7 @@ def _records(precise: Stored, path: str, dataset_id: str) -> dict[str, Any]:
     return precise[path]
 
 
-def _own_part(work: Work, wal: Wal, result: TransformResult) -> dict[str, Any]:
+def _own_part(work: Work, wal: Journal, result: TransformResult) -> dict[str, Any]:
     part = wal.payload("transform")
     source = f"{part_folder(work.target.dataset_id, part['part'])}/{part['artifact']}"
     stored = work.world.data.stat(source)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kfm.connectors.base import TransformResult
 from kfm.evidence.acts import check_erased
-from kfm.evidence.journal import Page, Wal
+from kfm.evidence.journal import Journal, Page
 from kfm.evidence.receipts import JOB_TYPE, finish
 from kfm.model.clock import rfc3339
 from kfm.model.errors import UsageError
@@ -111,25 +111,24 @@ def _steps(work: Work, replay: LedgerRow | None) -> Steps:
                     return (yield from _assemble(work, wal, result))
 
 
-def _assemble(work: Work, wal: Wal, result: TransformResult) -> Steps:
+def _assemble(work: Work, wal: Journal, result: TransformResult) -> Steps:
     from kfm.run.assemble import assemble  # a NOOP never gets here, and starts faster for it
 
     work.partial = wal.payload("transform").get("replays") or {}
     return (yield from assemble(work, wal, result))
 
 
-def _stage(work: Work, wal: Wal, result: TransformResult) -> None:
+def _stage(work: Work, wal: Journal, result: TransformResult) -> None:
     """The part is durable, the run STAGED, its job done, the lease free: one transaction."""
     changes = {"state": "STAGED", "ended_at": rfc3339(work.world.clock.now()), "latency_ms": work.elapsed_ms()}
     changes |= part_fields(wal.payload("transform"), wal.run)
 
-    def stage(tx: Tx, page: Page) -> LedgerRow:
-        row: LedgerRow = tx.runs.move(wal.run.run_id, "CLAIMED", **changes)
+    def stage(tx: Tx, page: Page) -> None:
+        page.move(tx, "CLAIMED", **changes)
         work.ack(tx)
         tx.leases.release(*work.tokens)
-        return row
 
-    work.row = wal.commit(stage)
+    wal.commit(stage)
 
 
 def _staged(work: Work, result: TransformResult) -> Outcome:

@@ -7,7 +7,7 @@ import msgspec
 
 from kfm.connectors.base import ConnectorFailed, ConnectorKilled
 from kfm.evidence.closing import close_log, idempotency_state
-from kfm.evidence.journal import Page, Wal
+from kfm.evidence.journal import Journal, Page
 from kfm.evidence.quarantine import keep_capture
 from kfm.evidence.receipts import finish
 from kfm.model import ids
@@ -62,11 +62,16 @@ class Work:
         self.began = world.clock.boot_ns()
         self.tokens: list[Token] = list(tokens)  # of its leases, in the order they were taken
         self.log: RunLog = world.log(target.dataset_id)
-        self.row: LedgerRow | None = None
-        self.wal: Wal | None = None
+        self._failed: LedgerRow | None = None  # of a run that ended before it had a journal
+        self.wal: Journal | None = None
         self.captured: Captured | None = None
         self.partial: dict[str, str] = {}  # {run_id, onto}: its part holds only the records set aside by that run
         self.run_id = ""
+
+    @property
+    def row(self) -> LedgerRow | None:
+        """Of its run, once it has one."""
+        return self.wal.run if self.wal is not None else self._failed
 
     @property
     def token(self) -> Token:
@@ -91,7 +96,7 @@ class Work:
 
     def begin(self, claimed: Claimed) -> None:
         """The run is ours: from here on everything is written under its name."""
-        self.row, self.wal = claimed.row, claimed.wal
+        self.wal = claimed.wal
         self.log.bind(claimed.row.run_id)
         event, row = "run.resumed" if claimed.resumed else "run.claimed", claimed.row
         self.log.say(event, stage="idempotency", key=row.key, forced=bool(self.forced), attempt=row.attempt)
@@ -150,7 +155,7 @@ class Work:
             else:
                 step = next((r.step_id for r in reversed(wal.records) if r.status == "IN_PROGRESS"), "transform")
                 page.make("EXECUTE", step, "FAILED", {"error": told, "code": code})
-                row = tx.runs.move(wal.run.run_id, "CLAIMED", **changes)
+                row = page.move(tx, "CLAIMED", **changes)
             if target.again is None:  # a kept capture tells nothing new about upstream
                 tx.looks.put(target.dataset_id, target.partition, row.run_id, "failed")
             self.requeue(tx, told, until_ms)
@@ -166,7 +171,7 @@ class Work:
         except (KfmError, OSError):
             self.release()
             return self.outcome("FAILED", told, exit_code=error.exit_code or 1, remedy=error.remedy)
-        self.row = row
+        self._failed = row
         with world.ended():
             if not self.log.run_id:
                 self.log.bind(row.run_id)

@@ -9,7 +9,7 @@ from kfm.catalog.base import prov_path
 from kfm.catalog.check import check_records
 from kfm.channel.chain import EMPTY
 from kfm.evidence.folder_check import Verified
-from kfm.evidence.journal import Wal
+from kfm.evidence.journal import Journal
 from kfm.evidence.projection import shown_version
 from kfm.evidence.proposal import Judged, approvals_of, builder_of, count, load, one_account, registry_digest, run_of
 from kfm.evidence.refs import resolve
@@ -82,7 +82,9 @@ def _proposal(world: World, row: LedgerRow) -> Judgement:
     code, verdicts, waits, given = 0, list[Verdict](), 0, list[Judged]()
     try:
         records = world.store.read(lambda tx: tx.journals.get(row.wal_id))
-        missing = check_files(world, row, Wal(world.store, world.clock, row, records, veil=world.veil(row.dataset_id)) if records else None)
+        missing = check_files(
+            world, row, Journal(world.store, world.clock, row, records, veil=world.veil(row.dataset_id)) if records else None
+        )
         if candidate is None or missing:
             reasons = missing or [
                 {"code": "proposal.missing", "message": "candidate.json cannot be read.", "remedy": "Run the dataset again."}
