@@ -597,10 +597,12 @@ class Explorer:
     def start(self, world: World) -> Any:
         """Work an idle process can take: a promote job, or a partition's job that is queued or whose lease ran out."""
         choices: list[Callable[[], Any]] = []
-        if erasing(world, DATASET):  # before any other work
-            return self.stepwise(lambda: finish_erasure(world, DATASET))
+        if owed := bool(erasing(world, DATASET)):
+            choices.append(lambda: self.stepwise(lambda: finish_erasure(world, DATASET)))
         if world.store.read(lambda tx: tx.runs.promotable(DATASET)):
             choices.append(lambda: promote(world, DATASET))
+        if owed:  # nothing else begins; who came to a proposal goes on to promote it
+            return self.rng.choice(choices)()
         for partition in PARTS:
             job = world.store.read(lambda tx, p=partition: tx.jobs.get(DATASET, p, ""))
             if job is not None and job.state != "ended":
@@ -759,8 +761,10 @@ class Explorer:
         self.act(f"undoes generation {number}", lambda world: lift(world, DATASET, number, self.steward, "test"))
 
     def erase_b(self) -> None:
-        """One partition, or everything. While somebody is at work the bytes are left to who comes next."""
-        partition = self.rng.choice((self.partition_of_b(), self.partition_of_b(), None))
+        self.erase_one(self.rng.choice((self.partition_of_b(), self.partition_of_b(), None)))
+
+    def erase_one(self, partition: str | None) -> None:
+        """A partition, or everything. While somebody is at work the bytes are left to who comes next."""
 
         def erase(world: World) -> int | None:
             withdraw_whole(world, DATASET, partition, "test", authority="test", erased=True, date="2026-01-01")
@@ -837,6 +841,18 @@ class Explorer:
             self.reindex()
         while self.script:
             self.change()
+        self.to_rest()
+
+    def until(self, w: int, label: str) -> None:
+        """Let one of them go on until it has done that."""
+        for _ in range(200):
+            self.step(w)
+            if label in self.trace[-1]:
+                return
+        raise AssertionError(f"{'ABO'[w]} never comes to {label!r}:\n" + "\n".join(self.trace))
+
+    def to_rest(self) -> None:
+        """Whatever is left is done, then the state is judged."""
         self.rest()
         if self.owed_ticks:
             self.owed_ticks = False
@@ -876,14 +892,16 @@ class Explorer:
                 one.end()
 
 
-def run(scenario: str, seed: int, files: type[Files] = Files) -> tuple[int, str, list[str]] | None:
+def run(
+    scenario: str, seed: int, files: type[Files] = Files, schedule: Callable[[Explorer], None] = Explorer.explore
+) -> tuple[int, str, list[str]] | None:
     """None when every invariant holds on this schedule, else (number, sentence, trace)."""
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # crashes here are of processes, so the disk may be a fast one
     folder = Path(tempfile.mkdtemp(prefix="kfm-model-", dir=memory))
     explorer = None
     try:
         explorer = Explorer(folder, SCENARIOS[scenario], seed, files())
-        explorer.explore()
+        schedule(explorer)
         return None
     except Violation as broken:
         return broken.args[0], broken.args[1], explorer.trace if explorer else []

@@ -4,11 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.model.explore import SCENARIOS, Schemas, run
+from kfm.promote import promote
+from tests.model.explore import DATASET, OPERATOR, SCENARIOS, Explorer, Schemas, run
 from tests.model.mutations import MUTATIONS
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +28,32 @@ def test_every_invariant_holds_on_random_schedules(scenario: str) -> None:
 def test_every_invariant_holds_with_the_store_on_a_server(scenario: str) -> None:
     found = run(scenario, 0, Schemas)
     assert found is None, f"invariant {found[0]}: {found[1]}\n" + "\n".join(found[2])
+
+
+@pytest.mark.parametrize("sleeps", ["part stored", "ended PROPOSED", "receipts sealed"])
+def test_a_run_that_sleeps_through_an_erasure_brings_nothing_back(sleeps: str) -> None:
+    """One that has a part, one whose proposal waits, and one that has named the next generation and wrote its version already."""
+
+    def schedule(explorer: Explorer, partition: str | None) -> None:
+        explorer.change()
+        explorer.rest()
+        explorer.change()
+        explorer.until(0, "part stored")
+        explorer.erase_one(partition)
+        explorer.until(OPERATOR, "create catalog/channels")
+        explorer.step(OPERATOR)
+        if sleeps != "part stored":
+            explorer.until(0, "ended PROPOSED")
+        if sleeps == "receipts sealed":
+            explorer.workers[0] = (world := explorer.open_world(), promote(world, DATASET))  # the same command goes on
+            explorer.until(0, sleeps)
+        explorer.expire()
+        explorer.until(OPERATOR, "ended int")
+        explorer.to_rest()
+
+    for partition in ("p0", None) if sleeps == "part stored" else ("p0",):  # without anything official nothing is proposed
+        found = run("erasure, two partitions", 0, schedule=partial(schedule, partition=partition))
+        assert found is None, f"erasure of {partition}: invariant {found[0]}: {found[1]}\n" + "\n".join(found[2])
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)
