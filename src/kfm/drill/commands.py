@@ -128,6 +128,11 @@ def _person(stage: Stage) -> None:
     stage.done("keys", "new", "--name", "Drill", "--role", "approver")
 
 
+def _withdrawn(stage: Stage) -> None:
+    _person(stage)
+    stage.done("withdraw", ID, "--yes", "--record", "site=S0", "--reason", "drill")
+
+
 def _backed_up(stage: Stage) -> None:
     stage.two()
     stage.done("backup", f"{stage.folder}/backup", "--with-keys")
@@ -157,6 +162,7 @@ SCENES = {
     "approve": Scene(("approve", "1", "--key", "Drill"), _approvable),
     "rollback": Scene(("rollback", ID, "--reason", "drill")),
     "withdraw": Scene(("withdraw", ID, "--yes", "--record", "site=S0", "--reason", "drill")),
+    "withdraw-undo": Scene(("withdraw", ID, "--undo", "3", "--key", "Drill", "--reason", "drill"), _withdrawn),
     "withdraw-erase": Scene(("withdraw", ID, "--yes", "--erase", "--authority", "drill", "--reason", "drill")),
     "gc": Scene(("gc", ID, "--apply", "--grace", "0s"), _old),
     "reindex": Scene(("reindex",)),
