@@ -60,7 +60,7 @@ class _Stretches:
         np.less_equal(growing[1:], growing[:-1], out=begins[1:])
         others = [array for i, array in enumerate(arrays) if i != grows]
         for array in others:
-            begins[pc.run_end_encode(array).run_ends.to_numpy()[:-1]] = True
+            begins[_changes(array)] = True
         starts = np.flatnonzero(begins)
         self._rows, self._count = self._rows + len(begins), self._count + len(starts)
         if self._count > self._rows // _SHORTEST + 64 or self._count * _STRETCH.itemsize > _KEPT:
@@ -78,6 +78,22 @@ class _Stretches:
         found = found[np.lexsort((found["first"], found["others"]))]
         same = found["others"][1:] == found["others"][:-1]
         return not (same & (found["first"][1:] <= found["last"][:-1])).any()
+
+
+def _changes(array: "pa.Array") -> Array:
+    """The rows whose value is not that of the row before."""
+    if pa.types.is_string(array.type) and len(array) > 1:
+        ends = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
+        width = int(ends[1] - ends[0])
+        if width > 0 and (np.diff(ends) == width).all():  # of one width, as codes are: all are compared at once
+            text = np.frombuffer(array.buffers()[2], np.uint8)[ends[0] : ends[-1]]
+            if width in (1, 2, 4, 8):
+                words = text.view(f"u{width}")
+                return np.flatnonzero(words[1:] != words[:-1]) + 1
+            if (text[width:] == text[:-width]).all():
+                return np.empty(0, np.int64)
+    found: Array = pc.run_end_encode(array).run_ends.to_numpy()[:-1]
+    return found
 
 
 class KeyFile:

@@ -141,9 +141,11 @@ class TableWriter:
     def _look(self, group: "Future[pa.Table]", number: int) -> None:
         for at, (column, profile) in enumerate(zip(group.result().columns, self._profiles)):
             array = _whole(column)
-            if profile.add(array, stated=_has_short_texts(array)):
+            lengths = np.diff(_offsets(array)) if _is_long(array) else None
+            short = lengths is not None and int(lengths.max(initial=0)) <= _STATED  # else the chunk may have no statistics
+            if profile.add(array, stated=short and bool(pa.types.is_string(array.type))):
                 self._stated.append((number, at))
-            _hash_array(self._hash, array)
+            _hash_array(self._hash, array, lengths)
 
     def close(self, geo: tuple[str, Extent] | None) -> tuple[str, dict[str, ColumnProfile]]:
         """Finish the file and read it back; its content id and profile."""
@@ -270,16 +272,15 @@ def _ends(array: "pa.Array") -> tuple[int, int]:
     return int(offsets[0]), int(offsets[-1])
 
 
-def _hash_array(into: Any, array: "pa.Array") -> None:
-    """Nulls, lengths, values: nothing of how Arrow happened to lay them out, such as what lies under a null."""
+def _hash_array(into: Any, array: "pa.Array", lengths: Any) -> None:
+    """Nulls, lengths (of text and binary), values: nothing of how Arrow happened to lay them out, such as what lies under a null."""
     nulls = array.null_count
     into.update(len(array).to_bytes(8, "little") + nulls.to_bytes(8, "little"))
     valid = _valid(array) if nulls else None
     if valid is not None:
         into.update(np.packbits(valid))
-    if _is_long(array):
-        lengths = np.diff(_offsets(array))
-        if valid is not None and lengths[~valid].any():  # most arrays have nothing under a null
+    if lengths is not None:
+        if valid is not None and (lengths.astype(np.bool_) > valid).any():  # most arrays have nothing under a null
             array = array.fill_null("" if pa.types.is_string(array.type) else b"")
             lengths = np.diff(_offsets(array))
         into.update(lengths)
@@ -303,11 +304,6 @@ def _valid(array: "pa.Array") -> Any:
         return np.asarray(array.is_valid())
     held = np.frombuffer(bits, np.uint8)[array.offset // 8 :]
     return np.unpackbits(held, count=array.offset % 8 + len(array), bitorder="little")[array.offset % 8 :].view(np.bool_)
-
-
-def _has_short_texts(array: "pa.Array") -> bool:
-    """Whether no value is so long that its chunk would have no statistics."""
-    return bool(pa.types.is_string(array.type)) and int(np.diff(_offsets(array)).max(initial=0)) <= _STATED
 
 
 _READERS = 2  # of row groups, at the same time: what is read back is waited for, and its reading lets go of the interpreter lock

@@ -408,7 +408,7 @@ class _DlyReader(RowReader):
 def _part(data: bytes, first: int) -> tuple[_Part, int]:
     """Whole lines as a table, and how many they are."""
     table = np.frombuffer(data, np.uint8)
-    if len(data) % (_WIDTH + 1) == 0 and data.count(b"\n") == len(data) // (_WIDTH + 1):
+    if len(data) % (_WIDTH + 1) == 0 and np.count_nonzero(table == ord("\n")) == len(data) // (_WIDTH + 1):
         table = table.reshape(-1, _WIDTH + 1)
         if (table[:, _WIDTH] == ord("\n")).all():
             return _Part(table[:, :_WIDTH], np.arange(first, first + len(table)), []), len(table)

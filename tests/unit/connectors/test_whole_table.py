@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kfm.connectors import writer
 from kfm.connectors.base import Books, ColumnProfile
 from kfm.connectors.hashing import mixed
-from kfm.connectors.keys import KeyFile
+from kfm.connectors.keys import KeyFile, _changes
 from kfm.model.dataset import Column
 
 SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -271,6 +271,26 @@ def test_a_key_that_is_there_twice_is_found_in_whatever_order_rows_come(tmp_path
     twice = [(k := (unicodedata.normalize("NFC", s), d)) in seen or seen.add(k) is not None for s, d in rows]
     assert (found.drop.tolist() if found is not None else [False] * len(rows)) == twice
     assert (found is None) == (not any(twice))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a", "a", "b", "b", "b", "a"],  # of one width, as codes are
+        ["TMAX", "TMAX", "TMIN", "TMIN"],
+        ["USC00144530"] * 5,
+        ["USC00144530", "USC00144530", "USC00144531"],
+        ["a", "ab", "ab", "", ""],
+        ["", ""],
+        ["one"],
+        [1, 1, 2],
+        [],
+    ],
+)
+def test_a_stretch_ends_where_a_value_changes(values):
+    padded = pa.array([values[0] if values else "x", *values] if values else [], pa.array(values or ["x"]).type)
+    for array in (pa.array(values, padded.type), padded.slice(1)):
+        assert _changes(array).tolist() == [i for i in range(1, len(array)) if values[i] != values[i - 1]]
 
 
 def test_equal_values_have_equal_hashes_wherever_they_stand():
