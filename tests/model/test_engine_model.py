@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from kfm.promote import promote
 
+from kfm.run.promote import promote
 from tests.model.explore import DATASET, OPERATOR, SCENARIOS, Explorer, Schemas, run
 from tests.model.mutations import MUTATIONS
 
