@@ -1,0 +1,73 @@
+"""What a transform answers: the books of what it read, and the table it left."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from kfm.model.change import Measured
+from kfm.model.dataset import Column
+
+__all__ = ["Books", "ColumnProfile", "Step", "TransformResult"]
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Step = Literal["none", "edge", "leap"]  # between the public rows of neighbours; see `thresholds.step`
+
+
+class Books(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where every record that was read went."""
+
+    read: Count = 0
+    written: Count = 0
+    unchanged: Count = 0
+    quarantined: Count = 0
+    dropped: dict[str, int] = {}  # by rule
+
+    @property
+    def total(self) -> int:
+        """The records accounted for."""
+        return self.written + self.unchanged + self.quarantined + sum(self.dropped.values())
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every record read is accounted for exactly once."""
+        return self.read == self.total
+
+
+class ColumnProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The shape of one column; `min` and `max` as text, None where an order means nothing."""
+
+    nulls: Count
+    min: str | None = None
+    max: str | None = None
+
+
+class TransformResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a finished transform left in its scratch folder."""
+
+    artifact: str
+    books: Books
+    schema: tuple[Column, ...]  # resolved, in output order
+    content_id: str  # "sha256:" + 64 hex digits over schema and rows, whatever the Parquet encoding
+    profile: dict[str, ColumnProfile]
+    rows: Count = 0  # of the table that was written
+    bbox: tuple[float, float, float, float] | None = None
+    geometry_types: tuple[str, ...] = ()
+    invalid_geometries: Count = 0  # that cross themselves or whose rings do not nest
+    quarantine: str | None = None  # JSON lines {n, source_id, line, rule, reason, record, digest, before, after}
+    warnings: tuple[str, ...] = ()
+    # a warning -> a line it is about: told beside it, and apart from it because a twin has its records in another order
+    lines: dict[str, str] | UnsetType = UNSET
+    files: tuple[str, ...] = ()  # companions of the table, by name; of a twin: what it wrote, named as its inputs
+    key: tuple[str, ...] = ()  # the business key that was kept to
+    answered: tuple[str, str] | UnsetType = UNSET  # the first and last time that the source says it answered for
+    stamp: str | UnsetType = UNSET  # when the source says its answer, or its release, was made; RFC 3339 UTC
+    token: str | None = None  # acquire: the change token found
+    unchanged: bool = False  # acquire: it is the one that was known, so nothing was asked for
+    steps: tuple[dict[str, Any], ...] = ()  # govern: what was done, in public words: {step, discharges, ...settings}
+    change: Measured | UnsetType = UNSET  # measure: all of it; merge: what the absence of rows did
+    fits: tuple[Count, Count] | UnsetType = UNSET  # govern: the records that its last suppression rule names, and those only it names
+    unconfined: str | UnsetType = UNSET  # what the system lacked to hold the child; said by the parent alone
+    found: tuple[dict[str, str], ...] | UnsetType = UNSET  # search: {file, column, what, how} of whatever gives something away
+    step: Step | UnsetType = UNSET  # govern of a neighbour
+    steps_made: tuple["TransformResult", ...] = ()  # chain: of every step but the last
