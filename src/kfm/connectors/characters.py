@@ -20,8 +20,7 @@ __all__ = ["TURNING", "check_texts", "composed"]
 
 TURNING = "\u061c\u202a-\u202e\u2066-\u2069"  # directions of text, as a class of characters
 # Bytes that may begin a character which is not wanted: control characters themselves, else the first byte of it in UTF-8.
-_SUSPECT = np.zeros(256, np.bool_)
-_SUSPECT[[*(c for c in range(32) if c not in b"\t\n\r"), 0x7F, 0xC2, 0xD8, 0xE2, 0xEF]] = True
+_SUSPECT = bytes((c < 32 and c not in b"\t\n\r") or c in (0x7F, 0xC2, 0xD8, 0xE2, 0xEF) for c in range(256))
 _ESCAPES = re.compile(r"\\(?:u00(?:[01][0-9a-f]|7f)|[bf])|\\.")  # pairs, so that a backslash that is escaped itself hides nothing
 _WHITE = r"[\s\x{85}\p{Z}]+"  # in the words of RE2: line breaks and tabs, no-break spaces and wide ones
 Array = np.ndarray[Any, Any]
@@ -86,7 +85,7 @@ def _odd(array: "pa.Array", *, is_key: bool) -> dict[int, str]:
     data, starts = _bytes(array)
     if not len(data) or (int(data.min()) >= 0x20 and int(data.max()) < 0x7F):
         return {}
-    at = np.flatnonzero(_SUSPECT[data])
+    at = np.flatnonzero(np.frombuffer(data.tobytes().translate(_SUSPECT), np.bool_))
     if not len(at):
         return {}
     padded = np.append(data, np.zeros(2, np.uint8))

@@ -70,7 +70,7 @@ class GeoColumn(NamedTuple):
 
     def type_names(self) -> set[str]:
         """The GeoParquet names of the types present."""
-        return {_NAMES[c % 1000] + (" Z" if c > 1000 else "") for c in np.unique(self.codes).tolist() if c}
+        return {_NAMES[c % 1000] + (" Z" if c > 1000 else "") for c in np.flatnonzero(np.bincount(self.codes)).tolist() if c}
 
 
 def encode(values: Sequence[Any], name: str, bad: dict[int, Problem]) -> GeoColumn:
