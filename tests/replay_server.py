@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from kfm.fetch.replay import LAST_MODIFIED, Recordings
+from kfm.fetch.offline import LAST_MODIFIED, Recordings
 
 __all__ = ["Answer", "Asked", "ReplayServer"]
 

@@ -39,7 +39,7 @@ from shapely.geometry import shape
 
 from kfm.cli import main
 from kfm.cli.init import make_workspace
-from kfm.fetch.replay import Recordings
+from kfm.fetch.offline import Recordings
 from kfm.judge.release import candidate_of, open_table
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

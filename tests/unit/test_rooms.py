@@ -104,7 +104,7 @@ def test_only_the_workspace_names_back_ends(path: Path) -> None:
     """The engine meets a seam through its promise, not through a back end."""
     if own(path) not in ("world", "evidence", "judge", "run", "upkeep", "jobs"):
         return
-    back_ends = {"kfm.zones.local", "kfm.zones.overlay", "kfm.store.sqlite", "kfm.store.postgres", "kfm.fetch.http", "kfm.fetch.replay"}
+    back_ends = {"kfm.zones.local", "kfm.zones.overlay", "kfm.store.sqlite", "kfm.store.postgres", "kfm.fetch.http", "kfm.fetch.offline"}
     back_ends |= {"kfm.policy.embedded", "kfm.policy.opa", "kfm.connectors.process", "kfm.connectors.child", "kfm.connectors.transform"}
     assert imports(path) & back_ends == set()
 

@@ -12,21 +12,15 @@ from types import MappingProxyType
 
 import msgspec
 
-from kfm.fetch.address import Lookup, lookup
-from kfm.fetch.backoff import LONGEST_WAIT_S, Backoff, retry_after_seconds
 from kfm.fetch.base import AskedToWait, Fetched, FetchRequest, SecretEchoed, UpstreamRefused, Wait, too_large
-from kfm.fetch.connect import Dialer
+from kfm.fetch.connect import Dialer, Lookup, lookup
 from kfm.fetch.credentials import Table, resolve_headers
-from kfm.fetch.digest import Stated, stated_digest, tag_digest
-from kfm.fetch.etag import strong_etag, weak_etag
-from kfm.fetch.oddities import head_oddities
-from kfm.fetch.pace import Pace
-from kfm.fetch.partial import Partial
+from kfm.fetch.heads import Stated, head_oddities, stated_digest, strong_etag, tag_digest, weak_etag
+from kfm.fetch.patience import LONGEST_WAIT_S, Backoff, Pace, Transient, retry_after_seconds
 from kfm.fetch.polite import Manners
 from kfm.fetch.question import Asking, Condition, Question, gave_up
-from kfm.fetch.trouble import Transient
 from kfm.fetch.url import Target, canonical_url, expand_url, find_inline_secret, masked_url
-from kfm.fetch.wire import Head, Wire, read_body
+from kfm.fetch.wire import Head, Partial, Wire, read_body
 from kfm.model.clock import rfc3339
 from kfm.model.errors import UpstreamUnavailable
 from kfm.model.masking import Echo, masked

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.fetch.backoff import LONGEST_WAIT_S
 from kfm.fetch.base import Wait
+from kfm.fetch.patience import LONGEST_WAIT_S
 from kfm.model.dataset import HostLimits, Polite
 
 __all__ = ["Manners"]

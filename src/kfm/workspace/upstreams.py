@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from kfm import __version__
-from kfm.fetch.address import inner
 from kfm.fetch.base import Fetched, Fetcher, FetchRequest
+from kfm.fetch.connect import inner
 from kfm.fetch.url import FILE, expand_url, host_of
 from kfm.keys.commitments import SEALED, Vaults
 from kfm.model import canonical, ids
@@ -24,7 +24,7 @@ from kfm.workspace.folder import Workspace
 from kfm.zones.base import hash_file
 
 if TYPE_CHECKING:
-    from kfm.fetch.replay import Recording, ReplayFetcher
+    from kfm.fetch.offline import Recording, ReplayFetcher
 
 
 __all__ = ["Routed", "checked_upstream", "is_live", "own_sample", "recorded_by", "replayed", "user_note", "workspace_note"]
@@ -65,7 +65,7 @@ class Routed:
         if self._recorded is not None and self._recorded.speaks_for(request.url):
             return self._recorded.fetch(request, into)  # which says of each answer how it was obtained
         if not host and host in request.hosts:  # a registered file of this workspace; nobody else's word leads to one
-            from kfm.fetch.file import FileFetcher
+            from kfm.fetch.offline import FileFetcher
 
             return FileFetcher(self._workspace.path).fetch(request, into)
         workspace = self._workspace
@@ -162,7 +162,7 @@ def own_sample() -> str:
 
 def replayed(workspace: Workspace, store: Store, aside: Path) -> "ReplayFetcher":
     """Answers from replay.json, from recordings (KFM_REPLAY, `replay` in kfm.yml), or from the newest capture of each source."""
-    from kfm.fetch.replay import Recording, Recordings, ReplayFetcher
+    from kfm.fetch.offline import Recording, Recordings, ReplayFetcher
 
     if (workspace.path / "replay.json").is_file():
         return ReplayFetcher(Recordings.of(workspace.path, "replay.json"))
@@ -187,7 +187,7 @@ def replayed(workspace: Workspace, store: Store, aside: Path) -> "ReplayFetcher"
 
 def recorded_by(workspace: Workspace, row: LedgerRow, kind: str, aside: Path) -> "list[Recording]":
     """Every question of a run and its captured answer, if all are still whole; sealed ones are opened into `aside`."""
-    from kfm.fetch.replay import Recording
+    from kfm.fetch.offline import Recording
 
     return [
         Recording(

@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
-from kfm.fetch.address import checked_addresses, lookup, refusal
 from kfm.fetch.base import UpstreamRefused
-from kfm.fetch.trouble import Transient
+from kfm.fetch.connect import checked_addresses, lookup, refusal
+from kfm.fetch.patience import Transient
 from kfm.model.errors import Denied, UpstreamUnavailable
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kfm.fetch.backoff import Backoff, retry_after_seconds
-from kfm.fetch.etag import strong_etag, weak_etag
+from kfm.fetch.heads import strong_etag, weak_etag
+from kfm.fetch.patience import Backoff, retry_after_seconds
 
 NOV_6_1994 = 784111777.0  # Sun, 06 Nov 1994 08:49:37 GMT
 

@@ -9,7 +9,7 @@ from tests.replay_server import ReplayServer
 
 from kfm.fetch.base import FetchRequest, TooLarge, UpstreamRefused
 from kfm.fetch.http import HttpFetcher
-from kfm.fetch.replay import Recording, Recordings, ReplayFetcher
+from kfm.fetch.offline import Recording, Recordings, ReplayFetcher
 from kfm.model.errors import Denied, IntegrityError, UpstreamUnavailable, UsageError
 
 HOST = "data.example"

@@ -1,13 +1,32 @@
-"""Digests that an answer states of its whole body: the only proof that pieces of it belong together."""
+"""What the head of an answer says: validators, digests of the whole body, and what cannot be right."""
 
 import binascii
+import datetime as dt
 import re
 
 import msgspec
 
 from kfm.fetch.wire import Head
+from kfm.model.media_types import shown
 
-__all__ = ["Stated", "stated_digest", "tag_digest"]
+__all__ = ["Stated", "head_oddities", "stated_digest", "strong_etag", "tag_digest", "weak_etag"]
+
+
+# Bytes above 0x7e are legal but have no agreed character set, so they count as malformed: unknown, never unchanged.
+_OPAQUE = r'"[\x21\x23-\x7e]*"'
+_STRONG = re.compile(_OPAQUE)
+_WEAK = re.compile(f"W/{_OPAQUE}")
+
+
+def strong_etag(value: str | None) -> str | None:
+    """`value` when it is a well-formed strong tag, quotes included."""
+    return value if value is not None and _STRONG.fullmatch(value) else None
+
+
+def weak_etag(value: str | None) -> str | None:
+    """`value` when it is a well-formed weak tag, `W/` included."""
+    return value if value is not None and _WEAK.fullmatch(value) else None
+
 
 _SIZES = {"sha256": 32, "sha512": 64, "sha1": 20, "md5": 16}  # the first is at hand without reading the body again
 _NAMES = {
@@ -60,3 +79,35 @@ def _stated(algorithm: str, value: str | None, header: str) -> Stated | None:
 
 def _spelt(header: str) -> str:
     return {"content-md5": "Content-MD5"}.get(header, "-".join(part.capitalize() for part in header.split("-")))
+
+
+_TOLERANCE_S = 86400.0  # how far a clock upstream may be ahead of ours
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+# The form every server should use; `email.utils` knows more of them, and costs more to load than the rest of this package.
+_DATE = re.compile(r"\w{3}, (\d{1,2}) (\w{3}) (\d{4}) (\d\d):(\d\d):(\d\d) (?:GMT|UTC|\+0000)")
+_OLD_DATE = re.compile(r"\w{6,9}, \d\d-\w{3}-\d\d \d\d:\d\d:\d\d GMT|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}")
+
+
+def head_oddities(head: Head, now: float) -> list[str]:
+    """Sentences on a head whose length or date is odd."""
+    found = []
+    if "," in (head.get("content-length") or ""):
+        found.append("Upstream states the length of its answer more than once.")
+    if (changed := head.get("last-modified")) is not None:
+        at = _seconds(changed)
+        if at is None and not _OLD_DATE.fullmatch(changed):
+            found.append(f"Upstream's Last-Modified is no date: {shown(changed)}.")
+        elif at is not None and at > now + _TOLERANCE_S:
+            found.append(f"Upstream says that its answer was last changed in the future: {shown(changed)}.")
+    return found
+
+
+def _seconds(date: str) -> float | None:
+    match = _DATE.fullmatch(date)
+    if match is None or match[2] not in _MONTHS:
+        return None
+    day, year, hour, minute, second = (int(match[n]) for n in (1, 3, 4, 5, 6))
+    try:
+        return dt.datetime(year, _MONTHS.index(match[2]) + 1, day, hour, minute, second, tzinfo=dt.UTC).timestamp()
+    except ValueError:  # the 31st of February
+        return None

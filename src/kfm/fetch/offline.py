@@ -1,4 +1,4 @@
-"""A fetcher without a network: answers from recordings, or from files that were captured before."""
+"""Fetchers without a network: files a person brings, recordings, and what was captured before."""
 
 import hashlib
 import shutil
@@ -13,10 +13,42 @@ from kfm.fetch.base import Fetched, FetchRequest, take_room
 from kfm.fetch.http import PASSING, unexpected_status
 from kfm.fetch.question import gave_up, usable_target
 from kfm.fetch.url import FILE, masked_url, names_a_secret, parse_url
-from kfm.model.errors import IntegrityError, UpstreamUnavailable, UsageError
+from kfm.model.errors import Denied, IntegrityError, UpstreamUnavailable, UsageError
 from kfm.model.origin import recorded_as
 
-__all__ = ["Recording", "Recordings", "ReplayFetcher"]
+__all__ = ["FileFetcher", "Recording", "Recordings", "ReplayFetcher"]
+
+
+ROOMS = ("scripts", "inbox")  # never keys/, ledger/ or the zones: what is registered is published
+
+
+class FileFetcher:
+    """Serves files of one workspace; the validator is the digest, so an unchanged file answers 304."""
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+
+    def fetch(self, request: FetchRequest, into: Path) -> Fetched:
+        name = unquote(request.url.removeprefix(FILE))
+        source = (self._workspace / name).resolve()
+        if not any(source.is_relative_to((self._workspace / room).resolve()) for room in ROOMS):
+            raise Denied(
+                f"{name} is no file of this workspace that may be published.",
+                expected="a file below scripts/ or inbox/, not a link that leads elsewhere",
+                remedy="Copy it there and correct `source.url`.",
+            )
+        if not source.is_file():
+            raise UpstreamUnavailable(f"{name} is not there.", expected="a file", remedy="Put it there, or correct `source.url`.")
+        take_room(request, source.stat().st_size, name)
+        shutil.copyfile(source, into)  # first: what is hashed is what was copied, whoever writes to it meanwhile
+        with into.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        etag = f'"{digest[:32]}"'
+        if request.etag == etag:
+            into.unlink()
+            return Fetched(status=304, final_url=request.url, etag=etag)
+        return Fetched(status=200, final_url=request.url, etag=etag, size=into.stat().st_size, digest=f"sha256:{digest}", sized=True)
+
 
 NAME = "REPLAY.json"
 LAST_MODIFIED = "Thu, 01 Jan 2026 00:00:00 GMT"  # one date for all: a recording has none of its own
