@@ -9,7 +9,9 @@ import msgspec
 
 from kfm.connectors.base import RECORD_BYTES, InputFile, Refused
 from kfm.connectors.geometry import Geometry, Problem
-from kfm.connectors.records import Decoder, Records, Slab, Twice, count_members, decode_once, refuse_depth
+from kfm.connectors.json_text import refuse_depth
+from kfm.connectors.members import Twice, count_members, decode_once
+from kfm.connectors.records import Decoder, Records, Slab
 from kfm.connectors.rows import Batch, Loose, Row, batch_of
 from kfm.connectors.text import utf8_blocks
 

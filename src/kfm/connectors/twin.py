@@ -28,7 +28,8 @@ from kfm.connectors.geojson import FEATURE_ID, GEOMETRY
 from kfm.connectors.geometry import encode
 from kfm.connectors.govern import Where, folded, representative, touching
 from kfm.connectors.infer import Inferred
-from kfm.connectors.records import Decoder, Records, Twice, count_members, decode_once
+from kfm.connectors.members import Twice, count_members, decode_once
+from kfm.connectors.records import Decoder, Records
 from kfm.connectors.tabular import _delimiter
 from kfm.connectors.text import text_blocks, utf8_blocks
 from kfm.connectors.values import cells_text, moment, type_cells, type_values

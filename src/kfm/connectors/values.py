@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kfm.connectors.geometry import Problem
-from kfm.connectors.records import Twice, decode_once
+from kfm.connectors.members import Twice, decode_once
 from kfm.model.dataset import Column
 
 __all__ = [

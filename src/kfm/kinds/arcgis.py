@@ -18,7 +18,7 @@ from kfm.connectors.crs import Bounds, ToWgs84, fits, to_wgs84
 from kfm.connectors.geojson import duplicate
 from kfm.connectors.geometry import LineString, MultiLineString, MultiPoint, MultiPolygon, Point, Polygon, Problem
 from kfm.connectors.kind import Ask, RowReader, options_of
-from kfm.connectors.records import Twice, decode_once, twice_around
+from kfm.connectors.members import Twice, decode_once, twice_around
 from kfm.connectors.rows import Loose
 from kfm.connectors.sanity import Sane
 from kfm.model.dataset import Column

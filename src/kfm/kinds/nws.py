@@ -15,7 +15,8 @@ from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.geojson import FEATURE_ID, GeoJsonReader
 from kfm.connectors.geometry import Problem
 from kfm.connectors.kind import Ask, RowReader, near, options_of, utc
-from kfm.connectors.records import Records, Twice, decode_once
+from kfm.connectors.members import Twice, decode_once
+from kfm.connectors.records import Records
 from kfm.connectors.rows import Loose, Row
 from kfm.connectors.sanity import Sane
 from kfm.connectors.values import moment

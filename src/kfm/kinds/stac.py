@@ -14,8 +14,9 @@ import msgspec
 from kfm.connectors.base import InputFile, Refused, TransformJob
 from kfm.connectors.geojson import duplicate
 from kfm.connectors.geometry import Geometry, Problem, encode
+from kfm.connectors.json_text import refuse_depth
 from kfm.connectors.kind import Ask, RowReader, near, options_of
-from kfm.connectors.records import Twice, decode_once, refuse_depth, twice_around
+from kfm.connectors.members import Twice, decode_once, twice_around
 from kfm.connectors.rows import Loose, Row
 from kfm.connectors.sanity import Sane
 from kfm.connectors.text import utf8_blocks

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kfm.connectors.base import InputFile, TransformJob
+from kfm.connectors.members import Twice, decode_once, named_twice
 from kfm.connectors.process import run_inline
-from kfm.connectors.records import Twice, decode_once, named_twice
 
 SCHEMA = {"id": "integer", "mag": "number", "place": "string"}
 

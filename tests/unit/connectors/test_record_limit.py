@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.connectors.records import _structure
+from kfm.connectors.json_text import structure
 
 M = 1 << 20
 LONG = "x" * 5000
@@ -58,7 +58,7 @@ def test_long_records_are_read_as_the_csv_module_would(made, end, final):
 
 def test_structure_is_found_across_windows_and_escapes():
     text = b'{"a":"' + b"\\\\" * M + b'\\",[{"},{"b":[' + b"1," * M + b"2]},3]rest"
-    commas, close = _structure(b"  " + text, 2)
+    commas, close = structure(b"  " + text, 2)
     assert text[close : close + 1] == b"]" and text[close:] == b"]rest"
     assert [text[c - 1 : c + 2] for c in commas] == [b"},{", b"},3"]
 
