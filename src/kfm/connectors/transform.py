@@ -4,11 +4,10 @@ import gc
 import re
 import time
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence, Set
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -30,8 +29,9 @@ from kfm.connectors.kind import Ask, NotFetched
 from kfm.connectors.loading import Loaded, load
 from kfm.connectors.rejects import Rejects, mend
 from kfm.connectors.rows import Batch
-from kfm.connectors.sanity import LATITUDE, LONGITUDE, Sane, Sanity
-from kfm.connectors.values import ARROW, cells_text, moment, plain_values, type_cells, type_values
+from kfm.connectors.sanity import Sane, Sanity
+from kfm.connectors.values import ARROW, cells_text, plain_values, type_cells, type_values
+from kfm.connectors.wanted import Wanted
 from kfm.connectors.writer import Extent, TableWriter, arrow_schema
 from kfm.model.dataset import Column
 from kfm.model.kinds import KINDS
@@ -39,7 +39,6 @@ from kfm.model.kinds import KINDS
 __all__ = ["perform", "transform"]
 
 _SAMPLE = 10_000  # records looked at before the first pass when no schema is given
-_DAY_US = 86_400_000_000
 _SHORT = ("ghcnd.width", "ghcnd.line", "rdb.columns")  # what a line that was cut looks like; CSV and JSON are known by their structure
 _CONFLICT = "key.conflict"
 _UNNAMEABLE = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u200b\u200e\u200f\ufeff{TURNING}]")
@@ -233,12 +232,6 @@ def _check_spellings(names: Collection[str]) -> None:
 # -- judging and writing
 
 
-class _Window(NamedTuple):
-    column: str
-    since: int | None
-    until: int | None
-
-
 class _Misfits:
     """The values of a column: how many there are, how many of them are not of its type, and where the first one is."""
 
@@ -275,13 +268,13 @@ class _Pass:
         self._stated, self._provisional, self._inferred = stated, provisional, inferred
         self._names = tuple(c.name for c in columns)
         self._arrow = arrow_schema(columns)
-        self._window = _window_of(job, columns)
+        self._wanted = Wanted(job, columns)
         self._sanity = Sanity(columns, rules, job.captured_at)
         self._geometry = next((c.name for c in columns if c.type == "geometry"), None)
         self._extent = Extent()
         self._rejects = Rejects(scratch / (job.artifact.rsplit(".", 1)[0] + ".quarantine.jsonl"))
         self._mended: list[Batch] = []  # rows as people corrected them; they come last, wherever the reader cut its blocks
-        self._dropped: Counter[str] = Counter()
+        self._dropped = self._wanted.dropped
         self._filled: set[str] = set()  # columns that held a value somewhere
         self._warnings: dict[str, None] = {}
         self._misfits: dict[str, _Misfits] = {}
@@ -362,8 +355,7 @@ class _Pass:
         arrays, geo, misfits = self._typed(batch, count=not corrected)
         bad = batch.bad
         timeless = self._sanity.judge(arrays, bad).get(self.job.time_column or "", set())
-        unwanted = self._unwanted(batch, arrays, geo)
-        outside = self._outside(arrays, bad, unwanted, timeless)
+        outside = self._wanted.judge(batch, arrays, geo, timeless)
         self._check_rows(batch, arrays)
         check_texts(self.columns, self.job.business_key, arrays, bad)
         if outside is not None:
@@ -483,106 +475,6 @@ class _Pass:
         if (pc.max(lengths).as_py() or 0) > self.job.max_record_bytes // VALUE:
             at = int(pc.index(lengths, pc.max(lengths)).as_py())
             refuse_record(batch.source_id, batch.line(at), self.job.max_record_bytes, value=column.name)
-
-    def _unwanted(self, batch: Batch, arrays: list["pa.Array"], geo: GeoColumn | None) -> Any:
-        """A mask of the rows that are not wanted by rule: the reader said so, or they lie outside the registered area."""
-        bad, found = batch.bad, np.zeros(batch.size, np.bool_)
-        for i in [i for i, (rule, _) in bad.items() if rule.startswith("drop:")]:
-            self._dropped[bad.pop(i)[0].removeprefix("drop:")] += 1
-            found[i] = True
-        if self.job.extent is not None:
-            self._check_extent(self.job.extent, arrays, geo, bad, found)
-        if self.job.area:
-            known, inside, swapped = self._placed(arrays, geo)
-            for i in np.flatnonzero(swapped & ~found).tolist():  # dropping it would lose a record that is wanted without a word
-                bad.setdefault(i, _swapped("area"))
-            away = known & ~inside & ~found
-            away[list(bad)] = False
-            self._dropped["outside-area"] += int(away.sum())
-            for i in np.flatnonzero(~known & ~found).tolist():
-                bad.setdefault(i, ("area.unknown", "no location, so nothing says that it lies in the registered area"))
-            found |= away
-        return found if found.any() else None
-
-    def _check_extent(
-        self, extent: tuple[float, ...], arrays: list["pa.Array"], geo: GeoColumn | None, bad: dict[int, Any], dropped: Any
-    ) -> None:
-        """Set aside the rows that lie in the registered extent only with their axes swapped; of others the quality gate speaks."""
-        west, south, east, north = extent
-        if geo is not None:
-            x0, y0, x1, y1 = geo.low[:, 0], geo.low[:, 1], geo.high[:, 0], geo.high[:, 1]
-        else:
-            found = self._coordinates(arrays)
-            if found is None:
-                return
-            x0, y0 = x1, y1 = found
-        with np.errstate(invalid="ignore"):
-            outside = (x0 < west) | (x1 > east) | (y0 < south) | (y1 > north)
-            swapped = outside & ~dropped & (y0 >= west) & (y1 <= east) & (x0 >= south) & (x1 <= north)
-        for i in np.flatnonzero(swapped).tolist() if west <= east else ():
-            bad.setdefault(i, _swapped("extent"))
-
-    def _coordinates(self, arrays: list["pa.Array"]) -> tuple[Any, Any] | None:
-        """Longitudes and latitudes, NaN where there is none; None without columns of such names."""
-        where = [next((i for i, n in enumerate(self._names) if n.lower() in names), None) for names in (LONGITUDE, LATITUDE)]
-        if where[0] is None or where[1] is None:
-            return None
-        try:
-            x, y = (arrays[i].cast(pa.float64()).to_numpy(zero_copy_only=False) for i in where if i is not None)
-        except pa.ArrowInvalid:  # text that is no number
-            return None
-        return x, y
-
-    def _placed(self, arrays: list["pa.Array"], geo: GeoColumn | None) -> tuple[Any, Any, Any]:
-        """(whether a row says where it is, whether that touches the area, whether it would with its axes swapped, and only then)."""
-        import shapely
-
-        area = shapely.Polygon(self.job.area)
-        shapely.prepare(area)
-        if geo is not None:
-            shapes = shapely.from_wkb(geo.wkb.to_numpy(zero_copy_only=False))
-            known = np.array([s is not None for s in shapes], np.bool_)
-            inside = shapely.intersects(area, shapes)
-            swapped = known & ~inside
-            swapped[swapped] = shapely.intersects(area, shapely.transform(shapes[swapped], lambda c: c[:, ::-1]))
-            return known, inside, swapped
-        found = self._coordinates(arrays)
-        if found is None:
-            raise Refused(
-                "area",
-                f"{self.job.dataset_id} has an area, but no column says where a record is.",
-                expected="a geometry, or columns latitude and longitude",
-                remedy="Take `area` out of the registry entry, or name the columns so.",
-            )
-        known = np.isfinite(found[0]) & np.isfinite(found[1])
-        x, y = np.nan_to_num(found[0]), np.nan_to_num(found[1])
-        inside = shapely.intersects_xy(area, x, y)
-        return known, inside, known & ~inside & shapely.intersects_xy(area, y, x)
-
-    def _outside(self, arrays: list["pa.Array"], bad: dict[int, Any], unwanted: Any, timeless: set[int]) -> Any:
-        """A mask of the rows that are not wanted or lie outside the window, or None when none is; `timeless` ones lie nowhere."""
-        if self._window is None:
-            return unwanted
-        column = self._names.index(self._window.column)
-        times = _microseconds(arrays[column], self.columns[column].type)
-        outside = np.zeros(len(times), np.bool_)
-        known = times.is_valid().to_numpy(zero_copy_only=False)
-        stamps = times.fill_null(0).to_numpy()
-        if self._window.since is not None:
-            outside |= stamps < self._window.since
-        if self._window.until is not None:
-            outside |= stamps >= self._window.until
-        outside &= known
-        outside[list(timeless)] = False
-        if unwanted is not None:
-            outside &= ~unwanted
-            known |= unwanted
-        for i in np.flatnonzero(~known).tolist():
-            bad.setdefault(i, ("time.missing", f"{self._window.column}: no time, so the row cannot be placed in the window"))
-        self._dropped["outside-window"] += int(outside.sum())
-        if unwanted is not None:
-            outside |= unwanted
-        return outside if outside.any() else None
 
     def _check_rows(self, batch: Batch, arrays: list["pa.Array"]) -> None:
         bad = batch.bad
@@ -767,36 +659,9 @@ class _Pass:
         )
 
 
-def _swapped(what: str) -> tuple[str, str]:
-    return "geometry.swapped", f"it lies outside the registered {what}, and inside once longitude and latitude are swapped"
-
-
 def _said(readers: Sequence[Any]) -> dict[str, Any]:
     """What the sources say of their own answers. Of several stamps the oldest counts; of several answers nobody says what lies between them."""
     stamps = [r.stamp for r in readers if getattr(r, "stamp", None)]
     found: dict[str, Any] = {"stamp": min(stamps)} if stamps else {}
     answered = getattr(readers[0], "answered", None) if len(readers) == 1 else None
     return found | ({"answered": answered} if answered else {})
-
-
-def _microseconds(array: "pa.Array", kind: str) -> "pa.Array":
-    if kind == "timestamp":
-        return array.view(pa.int64())
-    if kind == "date":
-        return pc.multiply(array.view(pa.int32()).cast(pa.int64()), _DAY_US)
-    return pc.multiply(array, 1000)  # epoch milliseconds, as for timestamps in JSON
-
-
-def _window_of(job: TransformJob, columns: tuple[Column, ...]) -> _Window | None:
-    if job.time_column is None or (job.since is None and job.until is None):
-        return None
-    kind = next((c.type for c in columns if c.name == job.time_column), None)
-    if kind not in ("timestamp", "date", "integer"):
-        raise Refused(
-            "schema.time-column",
-            f"The time column {job.time_column!r} {'is missing' if kind is None else f'holds {kind} values'}.",
-            expected="a column of type timestamp or date, or epoch milliseconds",
-            remedy="Correct `time_column` or the column's type in the registry entry.",
-            column=job.time_column,
-        )
-    return _Window(job.time_column, moment(job.since) if job.since else None, moment(job.until) if job.until else None)
