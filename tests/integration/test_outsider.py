@@ -36,7 +36,7 @@ def _gate(patch: pytest.MonkeyPatch) -> None:
 
 def _rules(patch: pytest.MonkeyPatch) -> None:
     """The policy is no gate any more."""
-    patch.setattr(kernel, "GATES", tuple(g for g in kernel.GATES if g.__name__ != "policy"))
+    patch.setattr(kernel, "GATES", tuple(g for g in kernel.GATES if not g.hears))
 
 
 def _unattested(patch: pytest.MonkeyPatch) -> None:

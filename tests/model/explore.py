@@ -32,7 +32,7 @@ from kfm.model import ids
 from kfm.model.dataset import Column, DatasetEntry, Source
 from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed, StoreUnavailable
 from kfm.model.staged import Pins
-from kfm.model.verdict import Reason, Verdict
+from kfm.model.verdict import Gate, Reason, Verdict
 from kfm.run.assemble_parts import assemble_staged
 from kfm.run.promote import promote
 from kfm.run.take_back import lift, rollback, withdraw, withdraw_whole
@@ -388,7 +388,7 @@ class Explorer:
             transform=self.transform,
             merge=self.transform,
             publisher=LocalPublisher(data, root),
-            gates=(self.gate,),
+            gates=(Gate(self.gate),),
             policy_digest=ids.digest(repr(sorted(self.denied)).encode()),
             registry=lambda _: ENTRY,
             lease_seconds=10,

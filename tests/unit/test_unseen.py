@@ -36,11 +36,8 @@ def test_what_nobody_looked_at_denies(unseen: str, gate: str) -> None:
 
 
 def test_the_policy_is_told_verified_only_of_what_was() -> None:
-    class World:
-        gates = GATES
-
     candidate = {"dataset_id": "trees", "bbox": None, "version_id": "v1", "base_generation": 0, "artifacts": {}, "schema": []}
-    told = policy_question(World, candidate, evidence(**LOOKED))  # type: ignore[arg-type]
-    unseen = policy_question(World, candidate, evidence())  # type: ignore[arg-type]
+    told = policy_question(candidate, evidence(**LOOKED), judge_all(GATES, evidence(**LOOKED)))
+    unseen = policy_question(candidate, evidence(), judge_all(GATES, evidence()))
     assert (told["attestation"], told["candidate"]["records"]) == ({"verified": True}, ["dcat", "prov"])
     assert (unseen["attestation"], unseen["candidate"]["records"]) == ({"verified": False}, [])

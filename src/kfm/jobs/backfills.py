@@ -57,7 +57,7 @@ def settle(world: World, plan: BackfillPlan, target: Target) -> tuple[BackfillPl
             f"{plan.until} has not come yet.", expected="an end that lies in the past", remedy="Schedules fetch what is still to come."
         )
     nothing = Evidence(entry=None, expected={}, found={}, schema=(), books={})
-    known = [gate(nothing).gate for gate in world.gates] if plan.acceptance.gates != "all" else []
+    known = [gate.look(nothing).gate for gate in world.gates] if plan.acceptance.gates != "all" else []
     strange = [name for name in plan.acceptance.gates if name not in known] if plan.acceptance.gates != "all" else []
     if plan.every != 1 and world.is_private(plan.dataset):
         raise UsageError(

@@ -34,6 +34,7 @@ __all__ = [
     "evidence_of",
     "judge",
     "official_candidate",
+    "asked_of",
     "policy_question",
     "reason",
 ]
@@ -142,10 +143,11 @@ def judge(
     heard: Callable[[Decision], None] | None = None,
 ) -> list[Verdict]:
     """Every verdict; the policy reads those of the other gates, and its decision is told to `heard`."""
-    first = _first(world, evidence)
-    if world.policy is None or all(g.__name__ != "policy" for g in world.gates):
+    last = [g for g in world.gates if g.hears]
+    if world.policy is None or not last:
         return list(judge_all(world.gates, evidence))
-    document = policy_question(world, candidate, evidence, approvals)
+    first = _first(world, evidence)
+    document = policy_question(candidate, evidence, first, approvals)
     decision = world.policy.decide("kfm.promotion", document)
     if heard is not None:
         heard(decision)
@@ -159,12 +161,17 @@ def judge(
     word = "allows" if decision.allow else "denies, for the reasons above" if not own else "denies"
     note = f"{word}, policy {decision.policy_digest[7:15]}…, decision {decision.decision_id[:8]}…"
     judged = msgspec.structs.replace(evidence, policy=tuple(own), policy_note=note)
-    return list(judge_all(world.gates, judged))
+    return [*first, *judge_all(last, judged)]
 
 
-def _first(world: World, evidence: Evidence) -> list[Verdict]:
+def _first(world: World, evidence: Evidence) -> tuple[Verdict, ...]:
     """The verdicts the policy reads."""
-    return [v for v in judge_all(world.gates, evidence) if v.gate != "policy"]
+    return judge_all([g for g in world.gates if not g.hears], evidence)
+
+
+def asked_of(world: World, candidate: Mapping[str, Any], evidence: Evidence) -> dict[str, Any]:
+    """What the policy would be asked about a candidate."""
+    return policy_question(candidate, evidence, _first(world, evidence))
 
 
 def asked_dataset(dataset_id: str, e: Evidence) -> dict[str, Any]:
@@ -184,7 +191,9 @@ def asked_dataset(dataset_id: str, e: Evidence) -> dict[str, Any]:
     }
 
 
-def policy_question(world: World, candidate: Mapping[str, Any], e: Evidence, approvals: tuple[int, int] = (0, 0)) -> dict[str, Any]:
+def policy_question(
+    candidate: Mapping[str, Any], e: Evidence, first: Sequence[Verdict], approvals: tuple[int, int] = (0, 0)
+) -> dict[str, Any]:
     """What the policy is asked about a candidate."""
     release = e.entry.release if e.entry is not None else None
     records = ["dcat", "prov", *(["stac"] if candidate["bbox"] else [])]
@@ -201,7 +210,7 @@ def policy_question(world: World, candidate: Mapping[str, Any], e: Evidence, app
             "spatial": bool(candidate["bbox"]),
             "records": records if e.catalog == () else [],
         },
-        "gates": {v.gate: v.word for v in _first(world, e)},
+        "gates": {v.gate: v.word for v in first},
         "approvals": {"needed": approvals[0], "valid": approvals[1]},
         "attestation": {"verified": e.attestation == ()},  # what nobody looked at is not verified
     }

@@ -1,7 +1,7 @@
 """What a promotion is judged on, and the verdict that carries every reason."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -87,7 +87,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     policy_note: str = ""
 
 
-Gate = Callable[[Evidence], Verdict]
+class Gate(NamedTuple):
+    """One thing that is looked at."""
+
+    look: Callable[[Evidence], Verdict]
+    hears: bool = False  # what the policy decided, for which the verdicts of the others were read
 
 
 def judge_all(gates: Sequence[Gate], evidence: Evidence) -> tuple[Verdict, ...]:
@@ -95,7 +99,7 @@ def judge_all(gates: Sequence[Gate], evidence: Evidence) -> tuple[Verdict, ...]:
     # otherwise promote anything.
     if not gates:
         return (Verdict(gate="gates", reasons=(Reason(code="gates.none", message="No gate is configured.", remedy="Configure gates."),)),)
-    return tuple(gate(evidence) for gate in gates)
+    return tuple(gate.look(evidence) for gate in gates)
 
 
 def denied(verdicts: Sequence[Verdict]) -> list[Reason]:

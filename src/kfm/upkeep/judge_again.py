@@ -15,13 +15,13 @@ from kfm.evidence.proposal import Judged, approvals_of, builder_of, count, load,
 from kfm.evidence.refs import resolve
 from kfm.evidence.version_records import derived_prov, read_facts, version_listing, version_records
 from kfm.judge.candidate import (
+    asked_of,
     attested,
     catalog_reasons,
     described_candidate,
     evidence_of,
     judge,
     official_candidate,
-    policy_question,
     reason,
 )
 from kfm.judge.intact import check_files
@@ -176,7 +176,7 @@ def policy_input(world: World, dataset_id: str) -> dict[str, Any] | None:
     if head.version_id is None:
         return None
     evidence, candidate = _official_evidence(world, dataset_id, head, head)
-    return policy_question(world, candidate, evidence)
+    return asked_of(world, candidate, evidence)
 
 
 def _official(world: World, dataset_id: str, text: str) -> Judgement:

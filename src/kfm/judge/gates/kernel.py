@@ -337,4 +337,7 @@ def policy(e: Evidence) -> Verdict:
 
 
 # The policy comes last: it reads the verdicts of all others.
-GATES: tuple[Gate, ...] = (registered, integrity, schema, quality, licence, labels, books, leak, graph, attestation, withdrawn, policy)
+GATES: tuple[Gate, ...] = (
+    *map(Gate, (registered, integrity, schema, quality, licence, labels, books, leak, graph, attestation, withdrawn)),
+    Gate(policy, hears=True),
+)
