@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -36,12 +37,12 @@ class Server:
         self._bin = _programs()
         self._as = {"user": "nobody", "group": "nogroup"} if os.geteuid() == 0 else {}
 
-    def _run(self, program: str, *words: str) -> None:
+    def _run(self, program: str, *words: str, keeps: tuple[int, ...] = ()) -> None:
         log = self.folder / "run.log"
         with log.open("ab") as out:
             done = subprocess.run(
-                [self._bin / program, *words], stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd="/", check=False, **self._as
-            )  # type: ignore[call-overload]
+                [self._bin / program, *words], stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd="/", check=False, pass_fds=keeps, **self._as
+            )  # type: ignore[call-overload]  # fmt: skip
         assert done.returncode == 0, f"{program}: {log.read_text(errors='replace')[-2000:]}"
 
     def start(self) -> "Server":
@@ -52,15 +53,25 @@ class Server:
                 shutil.chown(self.folder, **self._as)
             self._run("initdb", "--auth=trust", "--encoding=UTF8", "--no-sync", "-U", "kfm", "-D", str(self.data))
         options = f"-h '' -k {self.folder} -c max_connections=300 {self._settings}"
-        self._run("pg_ctl", "-w", "-t", "60", "-D", str(self.data), "-l", str(self.folder / "server.log"), "-o", options, "start")
+        self._run("pg_ctl", "-w", "-t", "300", "-D", str(self.data), "-l", str(self.folder / "server.log"), "-o", options, "start")
         return self
 
-    def stop(self, mode: str = "fast") -> None:
-        self._run("pg_ctl", "-w", "-t", "60", "-D", str(self.data), "-m", mode, "stop")
+    def stop(self, mode: str = "fast", keeps: tuple[int, ...] = ()) -> None:
+        self._run("pg_ctl", "-w", "-t", "300", "-D", str(self.data), "-m", mode, "stop", keeps=keeps)
 
     def is_up(self) -> bool:
-        words = [self._bin / "pg_ctl", "-D", str(self.data), "status"]
-        return not subprocess.run(words, capture_output=True, cwd="/", check=False, **self._as).returncode  # type: ignore[call-overload]
+        """Whether it runs; one that is on its way down, or up, is waited for."""
+        end = time.monotonic() + 300
+        while self._says("pg_ctl", "-D", str(self.data), "status"):
+            if self._says("pg_isready", "-h", str(self.folder)):
+                return True
+            assert time.monotonic() < end, (self.folder / "server.log").read_text(errors="replace")[-2000:]
+            time.sleep(0.1)
+        return False
+
+    def _says(self, program: str, *words: str) -> bool:
+        command = [self._bin / program, *words]
+        return not subprocess.run(command, capture_output=True, cwd="/", check=False, **self._as).returncode  # type: ignore[call-overload]
 
     @property
     def url(self) -> str:
@@ -92,11 +103,11 @@ def shared_server() -> Server:
 
 
 @contextlib.contextmanager
-def _starting(folder: Path) -> Iterator[None]:
+def _starting(folder: Path) -> Iterator[int]:
     fd = os.open(f"{folder}.starting", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
+        yield fd
     finally:
         os.close(fd)
 
@@ -104,13 +115,16 @@ def _starting(folder: Path) -> Iterator[None]:
 def _leave(server: Server, users: int, owner: int) -> None:
     if os.getpid() != owner:  # a child of the test process
         return
-    with _starting(server.folder):
+    with _starting(server.folder) as alone:
         try:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return  # somebody else still uses it
         if server.is_up():
-            server.stop()
+            # Whoever runs the tests may lose patience with us and kill us meanwhile: who stops it keeps the next one waiting.
+            server.stop("immediate", keeps=(alone,))
+        with contextlib.suppress(FileNotFoundError):
+            server.data.rename(server.folder / "gone")  # what is half removed is nobody's
         shutil.rmtree(server.folder, ignore_errors=True)
 
 
