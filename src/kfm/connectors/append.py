@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
-from kfm.connectors.merge import extend
-from kfm.connectors.writer import Extent, TableWriter, arrow_schema
+from kfm.connectors.table import Table
+from kfm.connectors.writer import arrow_schema
 
 __all__ = ["append"]
 
@@ -15,10 +15,8 @@ __all__ = ["append"]
 def append(job: TransformJob, scratch: Path) -> TransformResult:
     """`inputs` are base and part, of the same columns; every row of the part is new."""
     schema = arrow_schema(job.schema)
-    writer = TableWriter(scratch / job.artifact, job.schema, ())
-    geometry = next((c.name for c in job.schema if c.type == "geometry"), None)
-    extent, read = Extent(), 0
-    try:
+    read = 0
+    with Table(scratch / job.artifact, job.schema, ()) as table:
         for number, source in enumerate(job.inputs):
             with pq.ParquetFile(source.path) as file:
                 if file.schema_arrow.names != schema.names:
@@ -30,21 +28,6 @@ def append(job: TransformJob, scratch: Path) -> TransformResult:
                     )
                 for batch in file.iter_batches(batch_size=65_536):
                     rows = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-                    if geometry is not None:
-                        extend(extent, rows.column(schema.get_field_index(geometry)))
-                    writer.add(rows)
+                    table.add(rows)
                     read += rows.num_rows if number else 0
-        content_id, profile = writer.close((geometry, extent) if geometry is not None else None)
-    except BaseException:
-        writer.abandon()
-        raise
-    return TransformResult(
-        artifact=job.artifact,
-        books=Books(read=read, written=read),
-        schema=job.schema,
-        content_id=content_id,
-        rows=writer.rows,
-        profile=profile,
-        bbox=extent.bbox,
-        geometry_types=tuple(sorted(extent.types)),
-    )
+        return table.result(Books(read=read, written=read))

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
-from kfm.connectors.merge import cast, columns_after, extend, keys_of, merge, telling, within
-from kfm.connectors.writer import Extent, TableWriter, arrow_schema
+from kfm.connectors.merge import cast, columns_after, keys_of, merge, telling, within
+from kfm.connectors.table import Table
+from kfm.connectors.writer import arrow_schema
 from kfm.model.dataset import Column
 from kfm.model.kinds import KINDS
 
@@ -150,32 +150,14 @@ class _Collected:
         return first, last
 
     def write(self, path: Path) -> TransformResult:
-        geometry = next((c.name for c in self._columns if c.type == "geometry"), None)
         naming = KINDS[self._job.source_kind].names if self._job.source_kind in KINDS else ""
-        writer, extent, files = TableWriter(path, self._columns, self._job.business_key), Extent(), set[str]()
-        try:
+        with Table(path, self._columns, self._job.business_key, naming=naming) as table:
             for batch in self._batches():
-                if geometry is not None:
-                    extend(extent, batch.column(self._schema.get_field_index(geometry)))
-                if naming in self._schema.names:
-                    files.update(pc.unique(batch.column(self._schema.get_field_index(naming))).to_pylist())
-                writer.add(batch)
-            content_id, profile = writer.close((geometry, extent) if geometry is not None else None)
-        except BaseException:
-            writer.abandon()
-            raise
-        replaced = int(self._starts[-1]) - writer.rows
-        return TransformResult(
-            artifact=self._job.artifact,
-            books=Books(read=int(self._starts[-1]), written=writer.rows, dropped={_REPLACED: replaced} if replaced else {}),
-            schema=self._columns,
-            content_id=content_id,
-            rows=writer.rows,
-            files=tuple(sorted(f for f in files if f is not None)),
-            profile=profile,
-            bbox=extent.bbox,
-            geometry_types=tuple(sorted(extent.types)),
-        )
+                table.add(batch)
+            table.finish()
+            read = int(self._starts[-1])
+            replaced = read - table.rows
+            return table.result(Books(read=read, written=table.rows, dropped={_REPLACED: replaced} if replaced else {}))
 
     def _batches(self) -> "Iterator[pa.RecordBatch]":
         late, places = self._late()

@@ -17,10 +17,11 @@ import shapely
 from msgspec import UNSET, UnsetType
 
 from kfm.connectors.base import EXPLAINED, NEIGHBOUR, Books, Refused, Step, TransformJob, TransformResult
-from kfm.connectors.merge import _TYPES, extend
+from kfm.connectors.merge import _TYPES
+from kfm.connectors.table import Table
 from kfm.connectors.thresholds import Explained, Shown, in_cells, in_groups, step
 from kfm.connectors.values import ARROW
-from kfm.connectors.writer import Extent, TableWriter, arrow_schema
+from kfm.connectors.writer import arrow_schema
 from kfm.model.dataset import Aggregate, Column, Location, Release
 from kfm.model.labels import explains, release_steps, unshown
 
@@ -84,30 +85,10 @@ def write_table(
     warnings: tuple[str, ...] = (),
 ) -> TransformResult:
     """Write the batches as `scratch/<artifact>`; everything about the table is taken from what was written."""
-    schema, extent = arrow_schema(columns), Extent()
-    geometry = next((c.name for c in columns if c.type == "geometry"), None)
-    writer = TableWriter(scratch / job.artifact, columns, job.business_key)
-    try:
+    with Table(scratch / job.artifact, columns, job.business_key) as table:
         for batch in batches:
-            if geometry is not None:
-                extend(extent, batch.column(geometry).unique())
-            writer.add(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
-        content_id, profile = writer.close((geometry, extent) if geometry is not None else None)
-    except BaseException:
-        writer.abandon()
-        raise
-    return TransformResult(
-        artifact=job.artifact,
-        books=books,
-        schema=columns,
-        content_id=content_id,
-        rows=writer.rows,
-        profile=profile,
-        bbox=extent.bbox,
-        geometry_types=tuple(sorted(extent.types)),
-        warnings=warnings,
-        steps=steps,
-    )
+            table.add(pa.RecordBatch.from_arrays(batch.columns, schema=table.schema))
+        return table.result(books, warnings=warnings, steps=steps)
 
 
 def in_order(table: "pa.Table") -> "Iterator[pa.RecordBatch]":

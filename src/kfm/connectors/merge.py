@@ -10,18 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import shapely
 
 from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
 from kfm.connectors.characters import composed
 from kfm.connectors.loading import module_of
+from kfm.connectors.table import Table
 from kfm.connectors.values import ARROW
-from kfm.connectors.writer import Extent, TableWriter, arrow_schema
+from kfm.connectors.writer import arrow_schema
 from kfm.model.change import Measured
 from kfm.model.dataset import Column
 from kfm.model.kinds import KINDS
 
-__all__ = ["cast", "columns_after", "extend", "keys_of", "merge", "telling", "tombstones_of", "within"]
+__all__ = ["cast", "columns_after", "keys_of", "merge", "telling", "tombstones_of", "within"]
 
 _TYPES = {str(kind): name for name, kind in reversed(ARROW.items())}  # an Arrow type's plainest column type
 _SEPARATOR = "\x1f"
@@ -41,34 +41,12 @@ def merge(job: TransformJob, scratch: Path) -> TransformResult:
     schema = arrow_schema(columns)
     fresh = cast(part.read(), schema)
     work = _Merge(job, fresh, schema, base)
-    writer = TableWriter(scratch / job.artifact, columns, job.business_key)
-    geometry = next((c.name for c in columns if c.type == "geometry"), None)
-    extent = Extent()
-    naming, files = KINDS[job.source_kind].names if job.source_kind in KINDS else "", set[str]()
-    try:
+    naming = KINDS[job.source_kind].names if job.source_kind in KINDS else ""
+    with Table(scratch / job.artifact, columns, job.business_key, naming=naming) as table:
         for batch in work.rows():
-            if geometry is not None:
-                extend(extent, batch.column(schema.get_field_index(geometry)))
-            if naming in schema.names:
-                files.update(pc.unique(batch.column(schema.get_field_index(naming))).to_pylist())
-            writer.add(batch)
-        content_id, profile = writer.close((geometry, extent) if geometry is not None else None)
-    except BaseException:
-        writer.abandon()
-        raise
-    return TransformResult(
-        artifact=job.artifact,
-        books=work.books(),
-        schema=columns,
-        content_id=content_id,
-        rows=writer.rows,
-        files=tuple(sorted(f for f in files if f is not None)),
-        profile=profile,
-        bbox=extent.bbox,
-        geometry_types=tuple(sorted(extent.types)),
-        warnings=work.warnings(),
-        change=work.absence(writer.rows),
-    )
+            table.add(batch)
+        table.finish()
+        return table.result(work.books(), warnings=work.warnings(), change=work.absence(table.rows))
 
 
 def within(times: "pa.ChunkedArray", since: str, until: str) -> Any:
@@ -315,16 +293,3 @@ class _Tombstones:
 def _with(table: "pa.Table", name: str, column: "pa.Array") -> "pa.Table":
     at = table.schema.get_field_index(name)
     return table.set_column(at, table.schema.field(at), column)
-
-
-def extend(extent: Extent, column: "pa.Array") -> None:
-    """Take the bounds and types of some shapes in."""
-    shapes = shapely.from_wkb(column.drop_null().to_numpy(zero_copy_only=False))
-    if not len(shapes):
-        return
-    west, south, east, north = shapely.total_bounds(shapes)
-    extent.low[:2], extent.high[:2] = np.fmin(extent.low[:2], (west, south)), np.fmax(extent.high[:2], (east, north))
-    depth = shapely.get_coordinates(shapes, include_z=True)[:, 2]
-    if np.isfinite(depth).any():
-        extent.low[2], extent.high[2] = np.fmin(extent.low[2], np.nanmin(depth)), np.fmax(extent.high[2], np.nanmax(depth))
-    extent.types |= {f"{s.geom_type} Z" if s.has_z else s.geom_type for s in shapes}

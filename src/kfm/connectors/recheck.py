@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import shapely
 
-from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
+from kfm.connectors.base import Refused, TransformJob, TransformResult
 from kfm.connectors.keys import KeyFile
-from kfm.connectors.merge import extend
-from kfm.connectors.writer import Extent, TableWriter, arrow_schema
+from kfm.connectors.table import Table
+from kfm.connectors.writer import arrow_schema
 
 __all__ = ["recheck"]
 
@@ -18,8 +18,7 @@ __all__ = ["recheck"]
 def recheck(job: TransformJob, scratch: Path) -> TransformResult:
     """Write the one input again as `job.schema` says; rows, content, profile and bounds are what this pass finds."""
     schema, into = arrow_schema(job.schema), scratch / job.artifact
-    geometry = next((c.name for c in job.schema if c.type == "geometry"), None)
-    writer, keys, extent, invalid = TableWriter(into, job.schema, job.business_key), KeyFile(scratch), Extent(), 0
+    table, keys, invalid = Table(into, job.schema, job.business_key), KeyFile(scratch), 0
     try:
         with pq.ParquetFile(job.inputs[0].path) as file:
             if file.schema_arrow.names != schema.names:
@@ -28,34 +27,22 @@ def recheck(job: TransformJob, scratch: Path) -> TransformResult:
                 batch = pa.RecordBatch.from_arrays([c.cast(f.type) for c, f in zip(raw.columns, schema)], schema=schema)
                 if any(batch.column(k).null_count for k in job.business_key):
                     raise _refused("has rows without a business key")
-                if geometry is not None:
-                    shapes = batch.column(schema.get_field_index(geometry))
-                    extend(extent, shapes)
+                if table.geometry is not None:
+                    shapes = batch.column(schema.get_field_index(table.geometry))
                     invalid += int((~shapely.is_valid(shapely.from_wkb(shapes.drop_null().to_numpy(zero_copy_only=False)))).sum())
-                writer.add(batch)
+                table.add(batch)
                 if job.business_key and batch.num_rows:
                     keys.add([batch.column(k) for k in job.business_key])
-        content_id, profile = writer.close((geometry, extent) if geometry is not None else None)
+        result = table.result(invalid_geometries=invalid, key=job.business_key)
         found = keys.resolve(into, job.business_key) if job.business_key else None
         if found is not None:
             raise _refused(f"has {int(np.count_nonzero(found.drop)) + found.conflicting} rows with the business key of another")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, shapely.GEOSException) as error:
         raise _refused(f"cannot be read ({str(error)[:200]})") from error
     finally:
-        writer.abandon()
+        table.abandon()
         keys.remove()
-    return TransformResult(
-        artifact=job.artifact,
-        books=Books(read=writer.rows, written=writer.rows),
-        schema=job.schema,
-        content_id=content_id,
-        profile=profile,
-        rows=writer.rows,
-        bbox=extent.bbox,
-        geometry_types=tuple(sorted(extent.types)),
-        invalid_geometries=invalid,
-        key=job.business_key,
-    )
+    return result
 
 
 def _refused(why: str) -> Refused:

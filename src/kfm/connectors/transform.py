@@ -30,9 +30,10 @@ from kfm.connectors.loading import Loaded, load
 from kfm.connectors.rejects import Rejects, mend
 from kfm.connectors.rows import Batch
 from kfm.connectors.sanity import Sane, Sanity
+from kfm.connectors.table import Table
 from kfm.connectors.values import ARROW, cells_text, plain_values, type_cells, type_values
 from kfm.connectors.wanted import Wanted
-from kfm.connectors.writer import Extent, TableWriter, arrow_schema
+from kfm.connectors.writer import Extent, arrow_schema
 from kfm.model.dataset import Column
 from kfm.model.kinds import KINDS
 
@@ -271,7 +272,6 @@ class _Pass:
         self._wanted = Wanted(job, columns)
         self._sanity = Sanity(columns, rules, job.captured_at)
         self._geometry = next((c.name for c in columns if c.type == "geometry"), None)
-        self._extent = Extent()
         self._rejects = Rejects(scratch / (job.artifact.rsplit(".", 1)[0] + ".quarantine.jsonl"))
         self._mended: list[Batch] = []  # rows as people corrected them; they come last, wherever the reader cut its blocks
         self._dropped = self._wanted.dropped
@@ -291,41 +291,33 @@ class _Pass:
         if self._inferred is not None:
             self._inferred.begin()
         path = self.scratch / self.job.artifact
-        writer = TableWriter(path, self.columns, self.job.business_key)
+        table = Table(path, self.columns, self.job.business_key)
         keys = KeyFile(self.scratch) if self.job.business_key else None
         try:
             for batch in feed.batches(self._names):
-                self._take(batch, writer, keys)
+                self._take(batch, table, keys)
                 self._progress(batch.source_id, feed.tally.read)
                 del batch  # it may be long, and the reader is about to make another
             if self._provisional and self._inferred is not None:
                 self._inferred.check(self.columns)
             for batch in self._mended:
-                self._take(batch, writer, keys, corrected=True)
+                self._take(batch, table, keys, corrected=True)
             self._rejects.close()
             self._judge_whole(feed)
-            content_id, profile = writer.finish(self._geo())
+            table.finish()
             found = keys.resolve(path, self.job.business_key) if keys else None
-            writer.verify()
+            table.verify()
             if found and not found.conflicting:
-                writer = self._without_duplicates(path, found)
-                content_id, profile = writer.close(self._geo())
+                table = self._without_duplicates(path, found, table.extent)
         finally:
             self._rejects.close()
-            writer.abandon()
+            table.abandon()
             if keys:
                 keys.remove()
         if found and found.conflicting:
             return self._settled(feed, path, found)
-        return TransformResult(
-            artifact=self.job.artifact,
-            books=self._books(feed, writer.rows),
-            schema=self.columns,
-            content_id=content_id,
-            rows=writer.rows,
-            profile=profile,
-            bbox=self._extent.bbox,
-            geometry_types=tuple(sorted(self._extent.types)),
+        return table.result(
+            self._books(feed, table.rows),
             invalid_geometries=self._invalid,
             **_said(feed.readers),
             quarantine=self._rejects.path.name if self._rejects.total else None,
@@ -338,16 +330,13 @@ class _Pass:
             lines=lines or UNSET,
         )
 
-    def _geo(self) -> tuple[str, Extent] | None:
-        return (self._geometry, self._extent) if self._geometry else None
-
     def _progress(self, source_id: str, read: int) -> None:
         now = time.monotonic()
         if now >= self._next_progress:
             self._next_progress = now + 0.5
             self._emit({"op": "progress", "source_id": source_id, "read": read, "quarantined": self._rejects.total})
 
-    def _take(self, batch: Batch, writer: TableWriter | None, keys: KeyFile | None, *, corrected: bool = False) -> None:
+    def _take(self, batch: Batch, table: Table | None, keys: KeyFile | None, *, corrected: bool = False) -> None:
         if batch.unknown:
             self._refuse_unknown(batch)
         left_out = np.zeros(batch.size, np.bool_)
@@ -375,20 +364,18 @@ class _Pass:
             self._last[batch.source_id] = (batch.line(at), None if outside is not None and outside[at] else bad.get(at))
         listed = self._clashes is not None and self._clashes.mode == "list"
         self._rejects.take(batch._replace(bad={i: p for i, p in bad.items() if p[0] == _CONFLICT}) if listed else batch)
-        if writer is None:
+        if table is None:
             return
         if not keep.all():
             mask = pa.array(keep)
             arrays = [a.filter(mask) for a in arrays]
             geo = geo.kept(keep) if geo else None
-        if geo is not None:
-            self._extent.add(geo)
-        table = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+        table.add(rows, geo)
         if geo is not None and self._geometry is not None:
-            self._invalid += invalid_count(geo, table.column(self._geometry))
-        writer.add(table)
-        if keys is not None and table.num_rows:
-            keys.add([table.column(k) for k in self.job.business_key])
+            self._invalid += invalid_count(geo, rows.column(self._geometry))
+        if keys is not None and rows.num_rows:
+            keys.add([rows.column(k) for k in self.job.business_key])
 
     def _judge_clashes(self, batch: Batch, keep: Any, clashes: Clashes, *, corrected: bool) -> dict[int, Batch]:
         """Set aside what is in conflict, by the number a row has among those that are kept; returns what people corrected."""
@@ -578,12 +565,12 @@ class _Pass:
 
     # -- duplicates
 
-    def _without_duplicates(self, path: Path, found: Duplicates) -> TableWriter:
+    def _without_duplicates(self, path: Path, found: Duplicates, extent: Extent) -> Table:
         """Write the table once more without the rows that repeat an earlier one."""
         self._warn_of_twins(path, found)
         old = self.scratch / ".with-duplicates.parquet"
         path.rename(old)
-        writer = TableWriter(path, self.columns, self.job.business_key)
+        table = Table(path, self.columns, self.job.business_key, extent=extent)
         try:
             at = 0
             with pq.ParquetFile(old) as file:
@@ -591,14 +578,15 @@ class _Pass:
                     keep = ~found.drop[at : at + batch.num_rows]
                     at += batch.num_rows
                     kept = batch if keep.all() else batch.filter(pa.array(keep))
-                    writer.add(pa.RecordBatch.from_arrays(kept.columns, schema=self._arrow))
+                    table.add(pa.RecordBatch.from_arrays(kept.columns, schema=self._arrow))
+            table.finish()
         except BaseException:
-            writer.abandon()
+            table.abandon()
             raise
         finally:
             old.unlink(missing_ok=True)
         self._dropped["duplicate"] += int(found.drop.sum())
-        return writer
+        return table
 
     def _warn_of_twins(self, path: Path, found: Duplicates) -> None:
         """Name keys that were dropped because another one, equal but for its spelling, stands before them."""

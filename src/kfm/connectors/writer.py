@@ -147,12 +147,6 @@ class TableWriter:
                 self._stated.append((number, at))
             _hash_array(self._hash, array, lengths)
 
-    def close(self, geo: tuple[str, Extent] | None) -> tuple[str, dict[str, ColumnProfile]]:
-        """Finish the file and read it back; its content id and profile."""
-        found = self.finish(geo)
-        self.verify()
-        return found
-
     def finish(self, geo: tuple[str, Extent] | None) -> tuple[str, dict[str, ColumnProfile]]:
         """Finish the file and begin to read it back; its content id and profile. `verify` has the last word."""
         try:

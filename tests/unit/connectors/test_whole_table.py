@@ -312,7 +312,8 @@ def test_the_extremes_of_texts_are_told_whether_they_are_short_long_or_missing(t
     texts = ["m", "\u00e9", None, None, "b", None, "y" * 1001, "c", "d", "x" * 1000]
     table = writer.TableWriter(tmp_path / "t.parquet", (Column(name="t", type="string"), Column(name="n", type="integer")), ())
     table.add(pa.record_batch({"t": texts, "n": pa.array(range(len(texts)))}))
-    _, profile = table.close(None)
+    _, profile = table.finish(None)
+    table.verify()
     assert profile["t"] == ColumnProfile(nulls=3, min="b", max="\u00e9")
     assert (profile["n"].min, profile["n"].max) == ("0", "9")
     assert pq.ParquetFile(tmp_path / "t.parquet").num_row_groups == 5
