@@ -170,7 +170,8 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
             render_raw(world.data, dataset_id, world.publisher.update_metadata)
     bytes_ = Verified()
     verify_dataset(world, dataset_id, bytes_)
-    said = {row["where"] for row in found.rows if row["code"].startswith(("erasure.", "release.", "projection."))}
+    said = {row["where"] for row in found.rows if row["code"].startswith(("erasure.", "release."))}
+    said |= {row["where"] for row in found.rows if row["code"].startswith("projection.") and not world.data.exists(row["where"])}
     for problem in (p for p in bytes_.problems if p["where"] not in said):
         code, remedy = "bytes.damaged", "Restore the file from a backup, or run the dataset again with --force."
         if problem["where"].startswith("keys/data/"):
