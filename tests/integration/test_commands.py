@@ -239,7 +239,7 @@ def test_no_files_are_a_table_without_rows() -> None:
 def test_what_is_not_official_afterwards_is_not_exit_0(kfm: Kfm, ws: Path, steward: str, sample: SampleUpstream) -> None:
     number = propose(kfm, ws)
     said = kfm("promote", str(number), "--json")
-    assert said.code == said.json["exit_code"] == 3 and said.json["state"] == "PROPOSED"
+    assert said.code == said.json["exit_code"] == 7 and said.json["state"] == "PROPOSED"
     assert kfm("approve", str(number), "--key", steward).code == 0
     said = kfm("promote", str(number), "--json")
     assert said.code == said.json["exit_code"] == 0 and said.json["state"] == "COMMITTED"
@@ -257,7 +257,7 @@ def test_an_earlier_proposal_that_is_lost_does_not_stop_promote(
     assert second and second != first
     whole = kfm("promote", str(second), "--json")
     (said,) = [r for r in whole.json["reasons"] if r["code"] == "approval.other"]
-    assert whole.code == 3 and "rows added" in said["message"]
+    assert whole.code == 7 and "rows added" in said["message"]
     data = json.loads(
         next(p for p in (ws / "data" / "work" / QUAKES).rglob("candidate.json") if f'"proposal":{first}' in p.read_text()).read_text()
     )
@@ -267,7 +267,7 @@ def test_an_earlier_proposal_that_is_lost_does_not_stop_promote(
     path.unlink()
     again = kfm("promote", str(second), "--json")
     (said,) = [r for r in again.json["reasons"] if r["code"] == "approval.other"]
-    assert again.code == 3 and said["message"].endswith("not this one.")
+    assert again.code == 7 and said["message"].endswith("not this one.")
 
 
 # ---- resume ----------------------------------------------------------------------------------------------------------

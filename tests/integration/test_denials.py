@@ -312,7 +312,7 @@ def test_one_changed_cell_is_shown(kfm: Kfm, ws: Path, steward: str) -> None:
         assert kfm("run", "trees").code == 7
         said = kfm("promote", "trees", "--json")
     (other,) = [r for r in said.json["reasons"] if r["code"] == "approval.difference"]
-    assert said.code == 3 and "0 rows added, 0 removed, 1 changed" in other["message"]
+    assert said.code == 7 and "0 rows added, 0 removed, 1 changed" in other["message"]
     assert "id 7" in other["message"] and "3.5" in other["message"] and "3.6" in other["message"]
     assert kfm("status", "--json").json["datasets"][-1]["generation"] == 1
 
