@@ -19,7 +19,7 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
                 "    if rejected is not None:\n",
                 "    rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)\n"
                 "    if any(r.ended_at and r.base_version == head.version_id for r in rows):\n"
-                '        return "known", "journal is finished", "", 0\n'
+                '        return Noop("known", "journal is finished")\n'
                 "    if rejected is not None:\n",
             )
         ],
@@ -50,10 +50,10 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         [
             (
                 "run/promote.py",
-                "            made = self._star()\n",
-                "            early = b'{\"kfm:generation\":%d}' % self.row.intent\n"
-                '            self.world.publisher.update_metadata(f"catalog/dcat/{self.row.dataset_id}.json", early)\n'
-                "            made = self._star()\n",
+                "                made = self._star()\n",
+                "                early = b'{\"kfm:generation\":%d}' % self.row.intent\n"
+                '                self.world.publisher.update_metadata(f"catalog/dcat/{self.row.dataset_id}.json", early)\n'
+                "                made = self._star()\n",
             )
         ],
     ),
@@ -97,7 +97,11 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
                 "        wal.commit(rows)\n",
                 "        wal.commit(lambda tx, page: None)\n        self.late = lambda tx: rows(tx, wal.page())\n",
             ),
-            ("run/promote.py", '            yield "★"\n', '            yield "★"\n            self.world.store.transaction(self.late)\n'),
+            (
+                "run/promote.py",
+                '                yield "★"\n',
+                '                yield "★"\n                self.world.store.transaction(self.late)\n',
+            ),
         ],
     ),
     "early_read": (
@@ -134,8 +138,8 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
             ),
             (
                 "run/promote.py",
-                '            yield "★"\n',
-                '            yield "★"\n            seal(self.world, self.row, self.wal.records)\n',
+                '                yield "★"\n',
+                '                yield "★"\n                seal(self.world, self.row, self.wal.records)\n',
             ),
         ],
     ),
