@@ -15,6 +15,7 @@ from kfm.keys.trust import Head, Trust, led_to, out_of_step
 from kfm.model import ids
 from kfm.model.approval import Terms, approvals_path
 from kfm.model.channel import GenerationPredicate, Lifted
+from kfm.model.content import EVERYTHING, InputKey, KeptOut, MadeKey, Mark, NameKey, Place, RuleKey, VersionKey
 from kfm.model.errors import IntegrityError, KfmError
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.staged import Part, Pins, is_assembly, pins_path
@@ -24,7 +25,6 @@ from kfm.zones.base import Zone
 __all__ = [
     "EMPTY",
     "Channel",
-    "content_key",
     "kept_out",
     "last_act",
     "lift_problem",
@@ -48,10 +48,6 @@ def EMPTY(dataset_id: str) -> Generation:
         dataset_id=dataset_id, generation=0, kind="none", version_id=None, version_digest=None, run_id="", file_digest="",
         contents={}, held={}, suppressed={},
     )  # fmt: skip
-
-
-def content_key(partition: str, win: str) -> str:
-    return f"{partition}|{win}" if win else partition
 
 
 class Channel:
@@ -138,15 +134,13 @@ class Channel:
             contents = {} if parts is None else _with_parts(contents, parts)
             if found.forced:
                 for part in parts or ():
-                    held.pop(_hold_key(content_key(part.partition, part.window), part.mark), None)
-                held.pop(str(found.version_id), None)
+                    held.pop(_made(part.place, Mark.parse(part.mark)), None)
+                held.pop(str(VersionKey(str(found.version_id))), None)
         elif found.kind == "promote" and run is not None:
-            mark = f"{run.input_hash}:{run.transform_hash}:{run.spec_hash}"
-            key = content_key(run.partition, run.win)
-            contents = _with(contents, run.partition, run.win, mark)
+            contents = _with(contents, run.place, run.mark)
             if found.forced:
-                held.pop(_hold_key(key, mark), None)
-                held.pop(str(found.version_id), None)
+                held.pop(_made(run.place, run.mark), None)
+                held.pop(str(VersionKey(str(found.version_id))), None)
         elif found.lifts is not None:
             contents, suppressed = self._lifted(tx, found)
         elif found.kind in ("rollback", "withdraw"):
@@ -155,25 +149,26 @@ class Channel:
             if found.kind == "withdraw":
                 gone = {rule.get("content") for rule in found.suppress}
                 names = {rule["content"] for rule in found.suppress if rule.get("whole")}
-                kept = {k: v for k, v in before.contents.items() if k not in gone and "*" not in names and k.split("|")[0] not in names}
+                names = before.partitions if EVERYTHING in names else names
+                kept = {k: v for k, v in before.contents.items() if k not in gone and Place.parse(k).partition not in names}
             left = {k: v for k, v in before.contents.items() if kept.get(k) != v}
             if found.kind == "rollback" and before.version_id:
                 # What other windows brought was in the version already, so that they made no generation: it is left with that version.
-                stays = {*kept.items(), *tx.runs.unchanged(self.dataset_id, str(found.version_id))}
-                left |= {k: v for k, v in tx.runs.unchanged(self.dataset_id, before.version_id) if (k, v) not in stays and k not in left}
-            into, key_of = (suppressed, _input_key) if found.kind == "withdraw" else (held, _hold_key)
-            into.update({key_of(k, v): str(number) for k, v in left.items()})
+                stays = {*kept.items(), *_unchanged(tx, self.dataset_id, str(found.version_id))}
+                left |= {k: v for k, v in _unchanged(tx, self.dataset_id, before.version_id) if (k, v) not in stays and k not in left}
+            into, name = (suppressed, _input) if found.kind == "withdraw" else (held, _made)
+            into.update({name(Place.parse(k), Mark.parse(v)): str(number) for k, v in left.items()})
             if before.version_id and before.version_id != found.version_id:
-                into[before.version_id] = str(number)
+                into[str(VersionKey(before.version_id))] = str(number)
             contents = kept
             for rule in found.suppress:
                 if rule.get("whole"):  # not this content only: whatever comes under this name
-                    suppressed[f"whole\n{rule['content']}"] = str(number)
+                    suppressed[str(NameKey(rule["content"]))] = str(number)
                 if "commitment" in rule:  # records or an area: what was official before may hold them, so nothing of it comes back
                     contents = dict(before.contents)
-                    suppressed[f"rule\n{rule['commitment']}"] = str(number)
+                    suppressed[str(RuleKey(rule["commitment"]))] = str(number)
                     earlier = {g.version_id for g in tx.index.generations(self.dataset_id)} | {before.version_id}
-                    suppressed.update({v: str(number) for v in earlier if v is not None and v != found.version_id})
+                    suppressed.update({str(VersionKey(v)): str(number) for v in earlier if v is not None and v != found.version_id})
         row = Generation(
             dataset_id=self.dataset_id,
             generation=number,
@@ -308,29 +303,27 @@ def projected_generation(zone: Zone, dataset_id: str) -> int | None:
         return -1  # damaged: the next tick renders it again
 
 
-def kept_out(head: Generation, partition: str, win: str, input_hash: str, transform_hash: str) -> tuple[str, str] | None:
-    """('held' | 'suppressed', generation) when this content was rolled back or withdrawn.
+def kept_out(head: Generation, place: Place, mark: Mark) -> KeptOut | None:
+    """Whether this content was rolled back or withdrawn.
 
     A withdrawal is about the input, however it is transformed; a rollback about what was made of it.
     """
-    key, mark = content_key(partition, win), f"{input_hash}:{transform_hash}:"
-    if whole_withdrawn(head, partition):
-        return "suppressed", str(whole_withdrawn(head, partition))
-    for what, found, name in (("suppressed", head.suppressed, _input_key(key, mark)), ("held", head.held, _hold_key(key, mark))):
-        if name in found:
-            return what, found[name]
-    return None
+    by = whole_withdrawn(head, place.partition) or head.suppressed.get(_input(place, mark))
+    if by is not None:
+        return KeptOut("suppressed", by)
+    by = head.held.get(_made(place, mark))
+    return None if by is None else KeptOut("held", by)
 
 
 def whole_withdrawn(head: Generation, partition: str) -> str | None:
     """The generation that withdrew everything under this name, or the whole dataset."""
-    return head.suppressed.get("whole\n*") or head.suppressed.get(f"whole\n{partition}")
+    return head.suppressed.get(str(NameKey(EVERYTHING))) or head.suppressed.get(str(NameKey(partition)))
 
 
 def withdrawn_by(head: Generation, run: LedgerRow, version_id: str) -> str | None:
     """The generation that withdrew what this run brings, as an input or as a version."""
-    found = head.suppressed.get(_input_key(content_key(run.partition, run.win), f"{run.input_hash}:"))
-    return whole_withdrawn(head, run.partition) or found or head.suppressed.get(version_id)
+    found = head.suppressed.get(_input(run.place, run.mark))
+    return whole_withdrawn(head, run.partition) or found or head.suppressed.get(str(VersionKey(version_id)))
 
 
 def pinned_parts(zone: Zone, run: LedgerRow) -> tuple[Part, ...] | None:
@@ -344,40 +337,41 @@ def withdrawn_parts(zone: Zone, head: Generation, run: LedgerRow) -> str | None:
     """The generation that withdrew something an assembling run brings."""
     if not is_assembly(run) or not head.suppressed:
         return None
-    parts = pinned_parts(zone, run) or ()
-    out = (kept_out(head, p.partition, p.window, *p.mark.split(":")[:2]) for p in parts)
-    return next((found[1] for found in out if found is not None and found[0] == "suppressed"), None)
+    out = (kept_out(head, part.place, Mark.parse(part.mark)) for part in pinned_parts(zone, run) or ())
+    return next((found.generation for found in out if found is not None and found.how == "suppressed"), None)
 
 
 def withdrawn_inside(head: Generation, target: Generation) -> str | None:
     """The generation that withdrew something `target` holds, None when all of it may be shown."""
-    for key, mark in target.contents.items():
-        if _input_key(key, mark) in head.suppressed:
-            return head.suppressed[_input_key(key, mark)]
-    return head.suppressed.get(str(target.version_id))
+    inside = (_input(Place.parse(key), Mark.parse(mark)) for key, mark in target.contents.items())
+    found = next((head.suppressed[key] for key in inside if key in head.suppressed), None)
+    return found or head.suppressed.get(str(VersionKey(str(target.version_id))))
 
 
-def version_kept_out(head: Generation, version_id: str) -> tuple[str, str] | None:
-    for what, found in (("suppressed", head.suppressed), ("held", head.held)):
-        if version_id in found:
-            return what, found[version_id]
-    return None
+def version_kept_out(head: Generation, version_id: str) -> KeptOut | None:
+    key = str(VersionKey(version_id))
+    if key in head.suppressed:
+        return KeptOut("suppressed", head.suppressed[key])
+    return KeptOut("held", head.held[key]) if key in head.held else None
 
 
-def _hold_key(key: str, mark: str) -> str:
-    return f"{key}\n{mark.rsplit(':', 1)[0]}"
+def _made(place: Place, mark: Mark) -> str:
+    return str(MadeKey(place, mark.input_hash, mark.transform_hash))
 
 
-def _input_key(key: str, mark: str) -> str:
-    return f"{key}\n{mark.split(':', 1)[0]}"
+def _input(place: Place, mark: Mark) -> str:
+    return str(InputKey(place, mark.input_hash))
 
 
-def _with(contents: dict[str, str], partition: str, win: str, mark: str) -> dict[str, str]:
+def _unchanged(tx: Tx, dataset_id: str, version_id: str) -> list[tuple[str, str]]:
+    return [(str(place), str(mark)) for place, mark in tx.runs.unchanged(dataset_id, version_id)]
+
+
+def _with(contents: dict[str, str], place: Place, mark: Mark) -> dict[str, str]:
     """The marks after a commit: what it may have overwritten is no longer known to be there."""
-    key = content_key(partition, win)
-    kept = {k: v for k, v in contents.items() if k != key and not _touches(k, partition, win)}
-    kept[key] = mark
-    windows = [k for k in kept if "|" in k]
+    kept = {k: v for k, v in contents.items() if not _touches(Place.parse(k), place)}
+    kept[str(place)] = str(mark)
+    windows = [k for k in kept if Place.parse(k).window]
     for old in windows[: max(0, len(windows) - _MOST_WINDOWS)]:
         del kept[old]
     return kept
@@ -387,9 +381,9 @@ def _with_parts(contents: dict[str, str], parts: tuple[Part, ...]) -> dict[str, 
     """The marks as if each part had been committed on its own, partition by partition: no mark of one touches another's."""
     by_partition: dict[str, dict[str, str]] = {}
     for key, mark in contents.items():
-        by_partition.setdefault(key.partition("|")[0], {})[key] = mark
+        by_partition.setdefault(Place.parse(key).partition, {})[key] = mark
     for part in parts:
-        by_partition[part.partition] = _with(by_partition.get(part.partition, {}), part.partition, part.window, part.mark)
+        by_partition[part.partition] = _with(by_partition.get(part.partition, {}), part.place, Mark.parse(part.mark))
     return {key: mark for marks in by_partition.values() for key, mark in marks.items()}
 
 
@@ -398,14 +392,13 @@ def _bounds(window: str) -> tuple[dt.datetime, ...]:
     return tuple(dt.datetime.fromisoformat(t) for t in window.split("/"))
 
 
-def _touches(key: str, partition: str, win: str) -> bool:
-    """Whether a commit for (partition, win) may have changed rows that the content under `key` brought."""
-    theirs, _, window = key.partition("|")
-    if theirs != partition:
+def _touches(theirs: Place, ours: Place) -> bool:
+    """Whether a commit for `ours` may have changed rows that the content of `theirs` brought."""
+    if theirs.partition != ours.partition:
         return False
-    if not win or not window:
+    if theirs == ours or not ours.window or not theirs.window:
         return True
-    (since, until), (start, end) = _bounds(win), _bounds(window)
+    (since, until), (start, end) = _bounds(ours.window), _bounds(theirs.window)
     return since < end and start < until
 
 

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 import msgspec
 
 from kfm.fetch.url import FILE
+from kfm.model.content import EVERYTHING, NameKey
 from kfm.model.errors import KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.store.base import Tx
@@ -51,7 +52,7 @@ def others(world: World, tx: Tx, dataset_id: str, paths: Iterable[str]) -> dict[
     for name in sorted({path.split("/")[1].removesuffix(".yml") for path in world.data.names("registry")} - {dataset_id}) if wanted else ():
         with ignoring(KfmError):  # an entry that cannot be read is said elsewhere
             head = tx.index.last_generation(name)
-            if world.registry(name) is not None and (head is None or "whole\n*" not in head.suppressed):
+            if world.registry(name) is not None and (head is None or str(NameKey(EVERYTHING)) not in head.suppressed):
                 shared = set(brought(world, tx, name))
                 found |= {path: name for path in wanted if path in shared}
     return found

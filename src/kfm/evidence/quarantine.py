@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.channel.chain import content_key
 from kfm.connectors.base import CaptureRefused, Refusal, TransformResult
 from kfm.evidence.run_files import read_run_file
 from kfm.keys.commitments import SEALED
 from kfm.model import canonical, ids
 from kfm.model.clock import rfc3339
+from kfm.model.content import Mark, Place
 from kfm.model.dataset import Column
 from kfm.model.errors import Denied, IntegrityError, StepFailed, UsageError
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow, NoopRow
@@ -245,13 +245,13 @@ def _opened(world: World, dataset_id: str, path: str) -> Iterator[Path | None]:
 class _Made:
     """What is official for a partition and window: the mark of its content, and the run that brought it."""
 
-    mark: str
+    mark: Mark | None
     row: LedgerRow | None
     record: dict[str, Any]
 
     @property
     def input_hash(self) -> str:
-        return self.mark.partition(":")[0]
+        return self.mark.input_hash if self.mark is not None else ""
 
     @property
     def corrections(self) -> dict[str, Any]:
@@ -269,7 +269,7 @@ class Desk:
         self.world, self.id = world, dataset_id
         self.private = is_hidden(world, dataset_id)
         self._decisions = _decisions(world.data, dataset_id, world.kept)
-        self._official: dict[str, _Made] = {}
+        self._official: dict[Place, _Made] = {}
 
     @cached_property
     def _ledger(self) -> dict[str, LedgerRow]:
@@ -301,14 +301,13 @@ class Desk:
 
     def made(self, row: LedgerRow) -> _Made:
         """What is official where `row` would have its place."""
-        place = content_key(row.partition, row.win)
-        if place not in self._official:
-            self._official[place] = self._made(row, self._head.contents.get(place, ""))
-        return self._official[place]
+        if row.place not in self._official:
+            self._official[row.place] = self._made(row.place, self._head.mark_at(row.place))
+        return self._official[row.place]
 
-    def _made(self, row: LedgerRow, mark: str) -> _Made:
-        rows = [r for r in self._ledger.values() if r.state == "COMMITTED" and (r.partition, r.win) == (row.partition, row.win)]
-        maker = max((r for r in rows if f"{r.input_hash}:{r.transform_hash}:{r.spec_hash}" == mark), key=_when, default=None)
+    def _made(self, place: Place, mark: Mark | None) -> _Made:
+        rows = [r for r in self._ledger.values() if r.state == "COMMITTED" and r.place == place]
+        maker = max((r for r in rows if r.mark == mark), key=_when, default=None)
         raw = read_run_file(self.world.data, self.id, maker.run_id, "run_record.json") if maker is not None else None
         return _Made(mark, maker, msgspec.json.decode(raw) if raw is not None else {})
 
@@ -416,7 +415,7 @@ class Desk:
                 remedy=f"`kfm run {self.id}`: corrections are applied wherever the same record turns up again.",
             )
         vain = self._in_vain(made, fixed)
-        if vain and made.row is not None and made.mark == f"{row.input_hash}:{target.transform_hash}:{target.spec_hash}":
+        if vain and made.row is not None and made.mark == target.mark(row.input_hash):
             raise UsageError(
                 f"Run {made.row.run_id} applied what was decided, and set {len(vain)} of the corrected records aside again.",
                 expected="corrections that make a record usable",
@@ -431,7 +430,7 @@ class Desk:
         still = {r.digest for r in self.aside_again(wanted, made.row.run_id)} if made.row is not None else set()
         only = tuple((r.source_id, r.line) for r in wanted if r.digest not in made.corrections or r.digest in still)
         schema = () if target.entry.schema else self._columns(made)
-        return replace(target, again=Again(row, only, made.mark, schema), max_quarantined=1.0), ""
+        return replace(target, again=Again(row, only, str(made.mark or ""), schema), max_quarantined=1.0), ""
 
     def _columns(self, made: _Made) -> tuple[Column, ...]:
         return self.columns(made.row) if made.row is not None else ()
@@ -485,7 +484,7 @@ def _row(line: bytes, number: int, run_id: str) -> Row:
 
 def check_base(target: Target, partial: Mapping[str, str], head: Generation) -> None:
     """A few records may be merged only into the rest of their own capture."""
-    if partial and head.contents.get(content_key(target.partition, target.win)) != partial["onto"]:
+    if partial and head.contents.get(str(target.place)) != partial["onto"]:
         raise StepFailed(
             f"What is official of {target.dataset_id} changed while records were replayed.",
             expected="the version they were set aside from",

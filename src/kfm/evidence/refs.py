@@ -78,7 +78,7 @@ def resolve(world: World, text: str) -> Ref:
 
 def withdrawn(head: Generation, meant: Generation) -> str | None:
     """The generation that withdrew what an earlier one made official, or a part of it; None when all of it may be shown."""
-    names = {"", *(key.split("|")[0] for key in meant.contents)}
+    names = {"", *meant.partitions}
     return withdrawn_inside(head, meant) or next(filter(None, (whole_withdrawn(head, name) for name in names)), None)
 
 

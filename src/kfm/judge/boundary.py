@@ -18,6 +18,7 @@ from kfm.evidence.version_records import read_facts
 from kfm.judge.candidate import asked_dataset, evidence_of, official_candidate, reason
 from kfm.judge.gates.kernel import labels, licence, registered
 from kfm.judge.release import candidate_of, digest_of, open_table
+from kfm.model.content import rules_in
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.verdict import Reason
@@ -216,7 +217,8 @@ def _asked(world: World, ref: Ref, zone: Zone, paths: Sequence[str]) -> Asked:
         candidate = official_candidate(world, ref.dataset_id, meant)
     except (FileNotFoundError, KeyError, TypeError, AttributeError) as error:
         raise _damaged("version.json", f"{ref.dataset_id}@{ref.generation}", "the facts of the version") from error
-    gone = withdrawn(rows[-1], meant) is not None or (version_kept_out(rows[-1], ref.version_id) or ("",))[0] == "suppressed"
+    out = version_kept_out(rows[-1], ref.version_id)
+    gone = withdrawn(rows[-1], meant) is not None or (out is not None and out.how == "suppressed")
     return Asked(ref.dataset_id, ref.version_id, candidate, zone, paths, gone, not_agreed(world, rows, ref.generation))
 
 
@@ -250,7 +252,7 @@ def made_by(world: World, run_id: str, reader: Reader = NOBODY) -> Opened:
 def _of_run(world: World, row: LedgerRow, text: str, reader: Reader) -> tuple[Opened, dict[str, Any]]:
     """What a run proposed, and the candidate itself, once the reader may see it; no file is opened yet."""
     head: Generation = world.store.transaction(lambda tx: world.channel(row.dataset_id).head(tx))
-    later = [g for name, g in head.suppressed.items() if name.startswith("rule\n") and int(g) > (row.pinned or 0)]
+    later = [by for _, by in rules_in(head.suppressed) if int(by) > (row.pinned or 0)]
     gone = withdrawn_by(head, row, str(row.version_id)) or next(iter(later), None)
     if gone is not None:
         raise Denied(

@@ -7,6 +7,7 @@ from kfm.connectors.base import Books, TransformResult
 from kfm.evidence.version_records import read_facts
 from kfm.fetch.base import Fetched
 from kfm.judge.release import candidate_of, govern_job, open_table, records_of_version, suppress_rules
+from kfm.model.content import rules_in
 from kfm.model.errors import Denied, StepFailed
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.world.world import World
@@ -23,7 +24,7 @@ def fetch_table(world: World, url: str, etag: str | None, into: Path) -> Fetched
     if len(tables) != 1:
         raise StepFailed(f"{dataset_id} has {len(tables)} tables.", expected="one", remedy="Join datasets without partitions.")
     ((name, stored),) = tables.items()
-    withdrawn = sorted(k for k in head.suppressed if k.startswith("rule\n"))
+    withdrawn = sorted(str(rule) for rule, _ in rules_in(head.suppressed))
     validator = f'"{stored["digest"]}{"".join(w[-16:] for w in withdrawn)}"'
     if etag == validator:
         return Fetched(status=304, final_url=url, etag=validator)

@@ -11,6 +11,7 @@ from kfm.connectors.base import EXPLAINED, CaptureRefused, InputFile, TransformJ
 from kfm.evidence.version_records import read_facts
 from kfm.keys.commitments import SEALED
 from kfm.model import canonical, ids
+from kfm.model.content import rules_in
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.labels import NEW_COLUMNS, explains, made_columns, release_steps
@@ -60,10 +61,8 @@ def rule_path(dataset_id: str, commitment: str) -> str:
 def suppress_rules(world: World, dataset_id: str, suppressed: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
     """The rules of every withdrawal of records or areas. Each is kept on the restricted side and must be the one that was signed."""
     found = []
-    for name, generation in suppressed.items():
-        if not name.startswith("rule\n"):
-            continue
-        path = rule_path(dataset_id, name.removeprefix("rule\n"))
+    for rule, generation in rules_in(suppressed):
+        path = rule_path(dataset_id, rule.commitment)
         assert world.vaults is not None
         if not world.vaults.has_salt(dataset_id):
             raise Denied(
@@ -72,7 +71,7 @@ def suppress_rules(world: World, dataset_id: str, suppressed: Mapping[str, str])
                 remedy="Restore it with `kfm keys restore`: without it nothing may be published here.",
             )
         raw = world.kept(path) if world.data.exists(world.lies(path)) else b""
-        if world.vaults.commit(dataset_id, raw.decode("utf-8", "replace")) != name.removeprefix("rule\n"):
+        if world.vaults.commit(dataset_id, raw.decode("utf-8", "replace")) != rule.commitment:
             raise IntegrityError(
                 f"{path} is not the rule that generation {generation} signed.",
                 expected="the suppression rule of that withdrawal",

@@ -6,6 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from kfm.model.content import Mark, Place
+
 __all__ = [
     "UNCHANGED",
     "Generation",
@@ -74,6 +76,14 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
     archived: int = 0  # 1: its journal lies beside its receipts as wal.jsonl
     backfill: str = ""  # the backfill it was staged for, or whose parts it assembles (then `part` is the digest of the list it pinned)
 
+    @property
+    def place(self) -> Place:
+        return Place(self.partition, self.win)
+
+    @property
+    def mark(self) -> Mark:
+        return Mark(self.input_hash, self.transform_hash, self.spec_hash)
+
 
 class WalRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One journal record; `hash` covers everything and `prev` chains it to the one before."""
@@ -135,9 +145,19 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     version_digest: str | None
     run_id: str
     file_digest: str
-    contents: dict[str, str]  # partition (and window) -> input hash
-    held: dict[str, str]  # "partition\\nhash" or version id -> the generation that rolled it back
-    suppressed: dict[str, str]
+    contents: dict[str, str]  # Place -> Mark, as they are written (`model/content.py`)
+    held: dict[str, str]  # MadeKey or VersionKey -> the generation that rolled it back
+    suppressed: dict[str, str]  # InputKey, VersionKey, NameKey or RuleKey -> the generation that withdrew it
+
+    def mark_at(self, place: Place) -> Mark | None:
+        """The mark of what is official at a place; None: nothing is known to be there."""
+        found = self.contents.get(str(place))
+        return None if found is None else Mark.parse(found)
+
+    @property
+    def partitions(self) -> set[str]:
+        """The partitions of which something is known to be official."""
+        return {Place.parse(key).partition for key in self.contents}
 
 
 class HeadKey(msgspec.Struct, frozen=True, kw_only=True):

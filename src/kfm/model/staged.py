@@ -2,6 +2,7 @@
 
 import msgspec
 
+from kfm.model.content import Place
 from kfm.model.ledger import LedgerRow
 
 __all__ = ["ASSEMBLE", "Part", "Pins", "is_assembly", "pins_path"]
@@ -15,11 +16,15 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     partition: str
     window: str
-    mark: str  # input hash : transform hash : spec hash
+    mark: str  # a `Mark`, as it is written
     part: str  # digest of its table
     artifact: str
     capture_id: str
     rows: int
+
+    @property
+    def place(self) -> Place:
+        return Place(self.partition, self.window)
 
 
 class Pins(msgspec.Struct, frozen=True, kw_only=True):

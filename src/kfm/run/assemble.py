@@ -469,8 +469,8 @@ def _nothing_new(
 ) -> tuple[str, bool] | None:
     """(why there is nothing to promote, whether the head is what upstream says); `asked`: a gate or a person would have a say in it."""
     out = version_kept_out(head, candidate["version_id"])
-    if out is not None and out[0] == "held":
-        return f"this version was rolled back by generation {out[1]}", False
+    if out is not None and out.how == "held":
+        return f"this version was rolled back by generation {out.generation}", False
     if run.trigger_type == "quarantine" and candidate["version_id"] == head.version_id:
         return "what was decided changes nothing", False
     maker = tx.runs.maker(run.dataset_id, head.version_id, run.spec_hash) if head.version_id else None

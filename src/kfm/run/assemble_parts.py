@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from kfm.channel.chain import content_key, kept_out
+from kfm.channel.chain import kept_out
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
 from kfm.evidence.captures import render_raw
 from kfm.evidence.closing import close_runs
@@ -204,8 +204,8 @@ class _Assembly(Work):
         """
         gone = []
         for row in rows:
-            out = kept_out(head, row.partition, row.win, row.input_hash, row.transform_hash)
-            if out is not None and not (row.forced and out[0] == "held"):
+            out = kept_out(head, row.place, row.mark)
+            if out is not None and not (row.forced and out.how == "held"):
                 gone.append(row)
         close_runs(tx, self.world, gone, "what it holds was rolled back or withdrawn")
         later = tx.backfill.later(self.target.dataset_id, self.backfill, min((r.base_generation for r in rows), default=0))
@@ -391,7 +391,7 @@ def _pins(dataset_id: str, backfill: str, rows: Sequence[LedgerRow], payloads: S
             run_id=r.run_id,
             partition=r.partition,
             window=r.win,
-            mark=f"{r.input_hash}:{r.transform_hash}:{r.spec_hash}",
+            mark=str(r.mark),
             part=str(r.part),
             artifact=p["artifact"],
             capture_id=p["capture_id"],
@@ -405,7 +405,7 @@ def _pins(dataset_id: str, backfill: str, rows: Sequence[LedgerRow], payloads: S
 
 def _captured(rows: Sequence[LedgerRow]) -> Captured:
     """The parts as an input: everything they were captured from, known by what they hold and not by who made them."""
-    found = [[content_key(r.partition, r.win), r.input_hash, str(r.part)] for r in rows]
+    found = [[str(r.place), r.input_hash, str(r.part)] for r in rows]
     sources = {(s["source_url"], s["digest"]): s for r in rows for s in msgspec.json.decode(r.source_metadata)}
     key = ids.spec_hash([r.key for r in rows])
     return Captured(

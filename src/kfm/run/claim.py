@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from kfm.channel.chain import EMPTY, content_key, kept_out, unknown_content
+from kfm.channel.chain import EMPTY, kept_out, unknown_content
 from kfm.evidence.closing import close_runs
 from kfm.evidence.journal import Journal
 from kfm.evidence.moments import check_clock
@@ -147,11 +147,11 @@ def is_noop(tx: Tx, world: World, target: Target, captured: Captured, head: Gene
         return None
     if _known(tx, target, captured, head):
         return Noop(UNCHANGED, "unchanged", f"generation {head.generation}")
-    outs = (kept_out(head, target.partition, target.win, found, target.transform_hash) for found in _hashes(captured))
+    outs = (kept_out(head, target.place, target.mark(found)) for found in _hashes(captured))
     out = next((found for found in outs if found is not None), None)
     if out is not None:
-        word = "withdrawn" if out[0] == "suppressed" else "rolled back"
-        return Noop("kept_out", f"this content was {word} by generation {out[1]}", f"generation {out[1]}")
+        word = "withdrawn" if out.how == "suppressed" else "rolled back"
+        return Noop("kept_out", f"this content was {word} by generation {out.generation}", f"generation {out.generation}")
     said, official = (captured.sources[0].get("stamp", "") if captured.sources else ""), official_stamp(tx, target, head)
     if is_older(said, official) and target.again is None and not target.staged:
         mine.clear()  # what waits there is newer than this answer, too
@@ -234,7 +234,7 @@ def _known(tx: Tx, target: Target, captured: Captured, head: Generation) -> bool
     hashes = _hashes(captured)
     if head.version_id is None or unknown_content(head):
         return False
-    if head.contents.get(content_key(target.partition, target.win)) in [f"{h}:{target.transform_hash}:{target.spec_hash}" for h in hashes]:
+    if head.mark_at(target.place) in [target.mark(found) for found in hashes]:
         return True
     key = tx.index.head_key(target.dataset_id, target.partition, target.win)  # equal content under other bytes was seen before
     return key is not None and (key.version_id, key.spec_hash) == (head.version_id, target.spec_hash) and key.input_hash in hashes

@@ -19,6 +19,7 @@ from kfm.keys.attest import statement
 from kfm.model import canonical, ids
 from kfm.model.channel import GenerationPredicate, Lift, Lifted
 from kfm.model.clock import rfc3339
+from kfm.model.content import EVERYTHING
 from kfm.model.errors import Denied, IntegrityError, UsageError
 from kfm.model.ledger import Generation
 from kfm.store.base import Tx
@@ -198,13 +199,13 @@ def _rollback_to(
 ) -> Choice:
     rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
     others = [g for g in rows if g.version_id is not None and g.version_id != head.version_id and g.kind != "withdraw"]
-    earlier = [g for g in others if (version_kept_out(head, str(g.version_id)) or ("", ""))[0] != "held"]  # a rollback left it
+    earlier = [g for g in others if not _is_held(head, g)]  # a rollback left it
     if version_id is not None:
         earlier = [g for g in rows if g.version_id == version_id]
     elif others and not earlier:
         back = version_kept_out(head, str(others[-1].version_id))
         raise UsageError(
-            f"{dataset_id} has no earlier version to go back to: {others[-1].version_id} was left by generation {back[1] if back else ''}.",
+            f"{dataset_id} has no earlier version to go back to: {others[-1].version_id} was left by generation {back.generation if back else ''}.",
             expected="a version that no rollback has left",
             remedy=f"`kfm rollback {dataset_id} --to {str(others[-1].version_id)[:9]}` goes there all the same.",
         )
@@ -234,6 +235,11 @@ def _rollback_to(
     return str(found.version_id), str(found.version_digest), []
 
 
+def _is_held(head: Generation, one: Generation) -> bool:
+    out = version_kept_out(head, str(one.version_id))
+    return out is not None and out.how == "held"
+
+
 def _check_whole(world: World, dataset_id: str, found: Generation) -> None:
     folder, whole = f"processed/{dataset_id}/{found.version_id}", Verified()
     verify_in_zone(world.data, folder, whole)
@@ -253,9 +259,9 @@ def _without(world: World, dataset_id: str, head: Generation, partition: str) ->
 
 
 def _without_name(world: World, dataset_id: str, head: Generation, partition: str | None, said: dict[str, Any]) -> Choice:
-    if head.version_id is None or (partition is not None and not any(k.split("|")[0] == partition for k in head.contents)):
+    if head.version_id is None or (partition is not None and partition not in head.partitions):
         raise _nothing(dataset_id, f" for partition {partition!r}" if partition is not None else "")
-    rule = [{"content": "*" if partition is None else partition, "whole": True, "version_id": head.version_id, **said}]
+    rule = [{"content": EVERYTHING if partition is None else partition, "whole": True, "version_id": head.version_id, **said}]
     return (None, None, rule) if partition is None else (*_left(world, head, f"{partition or dataset_id}.parquet"), rule)
 
 

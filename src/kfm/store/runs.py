@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from kfm.model import canonical
+from kfm.model.content import Mark, Place
 from kfm.model.errors import Fenced, IntegrityError
 from kfm.model.ledger import LedgerRow
 from kfm.store.leases import LeaseView
@@ -68,13 +69,10 @@ class RunView(View):
         row = self._one("run_maker_of", dataset_id=dataset_id, version_id=version_id)
         return None if row is None else ledger_row(row)
 
-    def unchanged(self, dataset_id: str, version_id: str) -> list[tuple[str, str]]:
-        """(partition and window, content mark) of what was found to change nothing about a version."""
+    def unchanged(self, dataset_id: str, version_id: str) -> list[tuple[Place, Mark]]:
+        """What was found to change nothing about a version."""
         rows = self._all("run_unchanged", dataset_id=dataset_id, version_id=version_id)
-        return [
-            (r["partition"] + (f"|{r['win']}" if r["win"] else ""), f"{r['input_hash']}:{r['transform_hash']}:{r['spec_hash']}")
-            for r in rows
-        ]
+        return [(Place(r["partition"], r["win"]), Mark(r["input_hash"], r["transform_hash"], r["spec_hash"])) for r in rows]
 
     def committed(self, dataset_id: str, partition: str, limit: int) -> list[LedgerRow]:
         """The newest runs of a partition that became official."""

@@ -128,11 +128,11 @@ def bundle(world: World, ref: "Opened", witness: Mapping[str, bytes] | None = No
     head = world.store.transaction(lambda tx: world.channel(ref.dataset_id).head(tx))
     kept = version_kept_out(head, ref.version_id)
     folder = f"processed/{ref.dataset_id}/{ref.version_id}"
-    if kept is not None and kept[0] == "suppressed":
+    if kept is not None and kept.how == "suppressed":
         raise Denied(
             f"{ref.version_id} was withdrawn.",
             expected="a version that may be shown",
-            remedy=f"See `kfm explain {ref.dataset_id}@{kept[1]}`.",
+            remedy=f"See `kfm explain {ref.dataset_id}@{kept.generation}`.",
         )
     if not world.data.exists(f"{folder}/attestation.json"):
         raise Denied(

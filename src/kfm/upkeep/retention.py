@@ -278,7 +278,7 @@ class _Marks:
             yield Doomed(kind="quarantine", name=run_id, why="decided, and older than retention", paths=tuple(paths))
 
     def _is_withdrawn(self, generation: Generation) -> bool:
-        names = {"", *(key.split("|")[0] for key in generation.contents)}
+        names = {"", *generation.partitions}
         return withdrawn_inside(self.head, generation) is not None or any(whole_withdrawn(self.head, name) for name in names)
 
     def _version(self, name: str, paths: list[str]) -> Doomed:

@@ -16,6 +16,7 @@ from kfm.keys.attest import KeyFolder
 from kfm.keys.commitments import SEALED, Vaults, Veil
 from kfm.model import canonical, ids, labels
 from kfm.model.clock import Clock
+from kfm.model.content import Mark, Place
 from kfm.model.dataset import Column, DatasetEntry, spelled
 from kfm.model.errors import Denied, KfmError, UsageError
 from kfm.model.ledger import LedgerRow
@@ -108,6 +109,14 @@ class Target:
     @property
     def dataset_id(self) -> str:
         return self.entry.dataset_id
+
+    @property
+    def place(self) -> Place:
+        return Place(self.partition, self.win)
+
+    def mark(self, input_hash: str) -> Mark:
+        """The mark of what this target makes from an input."""
+        return Mark(input_hash, self.transform_hash, self.spec_hash)
 
     @property
     def updater_id(self) -> str:
