@@ -56,7 +56,7 @@ drill: everything
 schemas: everything
 	$(BIN)/python -m kfm.model.schemas schemas
 	$(BIN)/python -m kfm.cli.reference > docs/commands.md
-	$(BIN)/python docs/draw_rooms.py > docs/rooms.svg
+	$(BIN)/python tools/draw_rooms.py > docs/rooms.svg
 
 # Needs `uv` on the PATH; writes hashes only, never an address. The demo's lock is a part of the whole one.
 LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --group build --extra geo

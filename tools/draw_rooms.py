@@ -7,7 +7,7 @@ from pathlib import Path
 __all__ = ["drawn", "graph"]
 
 SRC = Path(__file__).parents[1] / "src" / "kfm"
-WIDTH, HIGH, GAP_X, GAP_Y, MARGIN = 148, 46, 22, 64, 24
+WIDTH, HIGH, GAP_X, GAP_Y, MARGIN = 128, 40, 22, 44, 24
 
 
 def graph() -> dict[str, set[str]]:
@@ -65,7 +65,6 @@ def drawn() -> str:
         left = (width - len(names) * (WIDTH + GAP_X) + GAP_X) / 2
         for place, name in enumerate(names):
             at[name] = (left + place * (WIDTH + GAP_X), MARGIN + (top - number) * (HIGH + GAP_Y))
-    files = {name: sum(1 for _ in (SRC / name).rglob("*.py")) for name in rooms}
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" font-family="system-ui, sans-serif" role="img">',
         "<title>The rooms of kfm: an arrow goes from a room to one it imports</title>",
@@ -83,9 +82,7 @@ def drawn() -> str:
             )
     for name, (x, y) in sorted(at.items()):
         lines.append(f'<rect x="{x:g}" y="{y:g}" width="{WIDTH}" height="{HIGH}" rx="7" fill="#fff" stroke="#3f5563"/>')
-        lines.append(f'<text x="{x + WIDTH / 2:g}" y="{y + 20:g}" text-anchor="middle" font-size="14" fill="#14222b">{name}/</text>')
-        said = f"{files[name]} files"
-        lines.append(f'<text x="{x + WIDTH / 2:g}" y="{y + 36:g}" text-anchor="middle" font-size="11" fill="#5b6b76">{said}</text>')
+        lines.append(f'<text x="{x + WIDTH / 2:g}" y="{y + 25:g}" text-anchor="middle" font-size="15" fill="#14222b">{name}/</text>')
     return "\n".join([*lines, "</svg>", ""])
 
 
