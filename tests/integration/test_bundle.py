@@ -19,9 +19,10 @@ from kfm.evidence.refs import Ref
 from kfm.keys.approvals import terms_digest
 from kfm.keys.attest import KeyFolder, new_private, provenance, unwrap, witness_statement
 from kfm.model import canonical, ids
-from kfm.model.approval import Recorded, Terms, approvals_path
+from kfm.model.approval import Recorded, Terms
 from kfm.model.channel import GenerationPredicate
 from kfm.model.errors import Denied
+from kfm.model.paths import approvals_path
 from kfm.model.verdict import REQUIRED
 from kfm.samples.upstream import SampleUpstream
 from kfm.upkeep.bundle import bundle, verify_bundle

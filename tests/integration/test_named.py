@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from kfm.evidence.folder_check import Verified
-from kfm.evidence.receipts import find_receipt, receipt_path
+from kfm.evidence.receipts import find_receipt
 from kfm.evidence.run_files import started_at
 from kfm.keys.attest import unwrap
 from kfm.model.ids import new_run_id
+from kfm.model.paths import receipt_path
 from kfm.samples.upstream import SampleUpstream
 from kfm.upkeep.retention import sweep
 from kfm.upkeep.verify import verify_dataset, verify_receipts

@@ -1,10 +1,12 @@
 """Nothing leaves but through the boundary: whoever opens official bytes is listed here with a reason, and every command is sorted."""
 
 import ast
+import inspect
 from pathlib import Path
 
 from kfm.cli import COMMANDS
 from kfm.jobs import JOB_MODULES
+from kfm.model import paths
 
 SRC = Path(__file__).parents[2] / "src" / "kfm"
 DOOR = "judge/boundary.py"
@@ -25,12 +27,17 @@ KEEPS = {  # command -> why it need not ask
 HANDING_JOBS = {"transform.build_tiles", "index.build_embeddings", "notify"}
 OTHER_JOBS = {"ingest.pull_source", "validate.qa_dataset", "repair", "maintenance.compact", "maintenance.gc", "backfill.run_parts"}
 
-# What opens a version, a candidate or a catalog record, by name.
-OPENERS = {
-    "candidate_of", "collection_path", "dcat_path", "index_path", "item_path", "official_candidate", "open_table", "prov_path",
-    "read_facts", "records_of_version", "tiles_folder", "version_folder", "version_listing",
-}  # fmt: skip
 PLACES = ("processed/", "data/processed", "catalog/dcat", "catalog/stac", "catalog/prov", "catalog/{")
+# Functions that name such a place, and what opens a version, a candidate or a catalog record, by name.
+NAMES = {
+    name
+    for name, maker in vars(paths).items()
+    if name in paths.__all__ and inspect.isfunction(maker) and name != "place_of"
+    if maker(*(7 if n == "generation" else "x" for n in inspect.signature(maker).parameters)).startswith(PLACES)
+}
+OPENERS = NAMES | {
+    "candidate_of", "index_path", "official_candidate", "open_table", "read_facts", "records_of_version", "tiles_folder", "version_listing",
+}  # fmt: skip
 INSIDE = {  # module that names such a place -> why nothing leaves there
     **dict.fromkeys(
         (
@@ -99,6 +106,11 @@ def opened_by(path: Path) -> set[str]:
         elif isinstance(node, ast.Attribute) and node.attr in OPENERS:
             found.add(node.attr)
     return found
+
+
+def test_a_function_that_names_an_official_place_is_known_by_what_it_makes() -> None:
+    folders = {"versions_folder", "version_folder", "version_path", "stac_folder", "items_folder", "item_folder", "prov_folder"}
+    assert folders | {"collection_path", "dcat_path", "item_path", "prov_path"} == NAMES
 
 
 def asks(path: Path) -> bool:

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfm.catalog import base
-from kfm.catalog.base import Artifact, Described, collection_path, dcat_path, item_path, prov_path
+from kfm.catalog.base import Artifact, Described
 from kfm.catalog.dcat import dcat, version_dcat
 from kfm.catalog.prov import ProvRun, prov, prov_load
 from kfm.catalog.stac import stac_collection, stac_item, version_stac
 from kfm.model.errors import UsageError
+from kfm.model.paths import collection_path, dcat_path, item_path, prov_path
 
 V1, V2, V3 = ("v" + character * 32 for character in "123")
 RUN = "01980000-0000-7000-8000-000000000001"

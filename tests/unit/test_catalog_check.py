@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from test_catalog import CASES, PLAIN, RUN, V1, V2, V3, folders_of, records_of, run_of
 
-from kfm.catalog.base import Described, collection_path, dcat_path, item_path, prov_path
+from kfm.catalog.base import Described
 from kfm.catalog.check import check_records
 from kfm.catalog.prov import prov
+from kfm.model.paths import collection_path, dcat_path, item_path, prov_path
 
 FULL = CASES["spatial, with history"]
 DCAT, COLLECTION, ITEM = dcat_path("city_trees"), collection_path("city_trees"), item_path("city_trees", V3)

@@ -11,9 +11,9 @@ import pytest
 from test_catalog import CASES, MADE, RUN, folders_of, records_of
 from tests.conftest import SHARED
 
-from kfm.catalog.base import collection_path, item_path, prov_path
 from kfm.catalog.dcat import dcat, version_dcat
 from kfm.catalog.stac import version_stac
+from kfm.model.paths import collection_path, item_path, prov_path
 
 pytestmark = [
     pytest.mark.needs_shared,

@@ -14,20 +14,15 @@ __all__ = [
     "UNKNOWN",
     "Artifact",
     "Described",
-    "collection_path",
     "contact",
-    "dcat_path",
     "geometry",
     "href",
-    "item_path",
     "known",
     "licence_iri",
     "lineage",
-    "prov_path",
     "publisher",
     "rendered",
     "step_words",
-    "version_folder",
 ]
 
 UNKNOWN = "unknown custodian"
@@ -73,26 +68,6 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     h3_resolution: int | None = None
     modified: str | None = None  # RFC 3339
     origin: tuple[str, ...] = ()  # how the data were obtained, unless live
-
-
-def dcat_path(dataset_id: str) -> str:
-    return f"catalog/dcat/{dataset_id}.json"
-
-
-def collection_path(dataset_id: str) -> str:
-    return f"catalog/stac/{dataset_id}/collection.json"
-
-
-def item_path(dataset_id: str, version_id: str) -> str:
-    return f"catalog/stac/{dataset_id}/items/{version_id}/{version_id}.json"
-
-
-def prov_path(dataset_id: str, run_id: str) -> str:
-    return f"catalog/prov/{dataset_id}/run_{run_id.removeprefix('run_')}.json"
-
-
-def version_folder(described: Described) -> str:
-    return f"processed/{described.dataset_id}/{described.version_id}"
 
 
 def rendered(record: Mapping[str, Any]) -> bytes:

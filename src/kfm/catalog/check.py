@@ -7,11 +7,12 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from kfm.catalog.base import Described, collection_path, dcat_path, geometry, href, item_path, licence_iri, version_folder
+from kfm.catalog.base import Described, geometry, href, licence_iri
 from kfm.catalog.prov import prov_load, undeclared
 from kfm.catalog.stac import stac_licence
 from kfm.model import canonical
 from kfm.model.errors import UsageError
+from kfm.model.paths import collection_path, dcat_path, item_path, items_folder, prov_folder, stac_folder, version_folder, versions_folder
 
 __all__ = ["Finding", "check_records"]
 
@@ -142,7 +143,7 @@ def check_records(files: Mapping[str, bytes], described: Described, exists: Call
         expected |= {collection_path(d.dataset_id): Collection, item_path(d.dataset_id, d.version_id): Item}
     found = [("catalog.missing", f"{path} is missing.", AGAIN) for path in expected if path not in files]
     for path in sorted(files):
-        older = Item if Item in expected.values() and path.startswith(f"catalog/stac/{d.dataset_id}/items/") else None
+        older = Item if Item in expected.values() and path.startswith(items_folder(d.dataset_id) + "/") else None
         shape = expected.get(path, older)
         if shape is not None:
             found += _judged(path, shape, files, d, exists)
@@ -176,7 +177,7 @@ def _judged(path: str, shape: type[Record], files: Mapping[str, bytes], d: Descr
 
 def _unexpected(files: Mapping[str, bytes], d: Described, exists: Callable[[str], bool]) -> Iterator[Finding]:
     if d.bbox is None:
-        stac = {path for path in files if path.startswith(f"catalog/stac/{d.dataset_id}/")}
+        stac = {path for path in files if path.startswith(stac_folder(d.dataset_id) + "/")}
         if exists(collection_path(d.dataset_id)):
             stac.add(collection_path(d.dataset_id))
         for path in sorted(stac):
@@ -185,7 +186,7 @@ def _unexpected(files: Mapping[str, bytes], d: Described, exists: Callable[[str]
 
 def _provenance(files: Mapping[str, bytes], d: Described) -> Iterator[Finding]:
     """The findings about the PROV records; those of other versions are read, too, but not compared."""
-    folder, version = f"catalog/prov/{d.dataset_id}/", f"dataset:{d.dataset_id}@{d.version_id}"
+    folder, version = prov_folder(d.dataset_id) + "/", f"dataset:{d.dataset_id}@{d.version_id}"
     paths = [path for path in sorted(files) if path.startswith(folder)]
     if not paths:
         yield "catalog.missing", f"{folder}run_….json is missing.", AGAIN
@@ -261,7 +262,7 @@ def _prov_facts(entities: Mapping[str, Any], version: str, d: Described) -> Iter
 
 
 def _artifact_facts(said: Mapping[str, Any], d: Described) -> Iterator[Fact]:
-    true = {f"{version_folder(d)}/{artifact.path}": (artifact.digest, artifact.size) for artifact in d.artifacts}
+    true = {f"{version_folder(d.dataset_id, d.version_id)}/{artifact.path}": (artifact.digest, artifact.size) for artifact in d.artifacts}
     for name in sorted(said.keys() | true.keys()):
         yield f"digest and size of {name}", said.get(name), true.get(name)
 
@@ -270,7 +271,7 @@ def _targets(record: Record, path: str) -> Iterator[str]:
     """Every path below data/ that the record points at."""
     if isinstance(record, Dcat):
         for iri in _previous(record):
-            yield f"processed/{iri.removeprefix('kfm://dataset/').replace('@', '/')}/checksums.sha256"
+            yield f"{versions_folder(iri.removeprefix('kfm://dataset/').replace('@', '/'))}/checksums.sha256"
         addresses = [url for x in record.distribution for url in (x.access, x.download)] + [about.id for about in record.records]
     else:
         addresses = [link.href for link in record.links]

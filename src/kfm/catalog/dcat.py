@@ -5,8 +5,9 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
 
-from kfm.catalog.base import Artifact, Described, contact, geometry, href, known, licence_iri, lineage, publisher, rendered, version_folder
+from kfm.catalog.base import Artifact, Described, contact, geometry, href, known, licence_iri, lineage, publisher, rendered
 from kfm.model import canonical
+from kfm.model.paths import version_folder
 
 __all__ = ["dcat", "version_dcat"]
 
@@ -55,13 +56,14 @@ def dcat(described: Described) -> bytes:
     d, me = described, _iri(described)
     versions = [f"{me}@{version_id}" for version_id in dict.fromkeys(d.previous)]  # A, B, A, B is a history, but no chain
     chain = [{"@id": newer, "dcat:previousVersion": older} for newer, older in pairwise(versions)]
-    record = _record(d, me, f"../../{version_folder(d)}", chain) | {
+    record = _record(d, me, f"../../{version_folder(d.dataset_id, d.version_id)}", chain) | {
         "dcat:hasCurrentVersion": f"{me}@{d.version_id}" if d.version_id else None,
         "dcat:previousVersion": versions[0] if versions else None,
         "modified": d.modified,
         "kfm:generation": d.generation,
         "kfm:record": [
-            {"@id": f"../../{version_folder(d)}/{href(path)}", "checksum": _checksum(digest)} for path, digest in sorted(d.records.items())
+            {"@id": f"../../{version_folder(d.dataset_id, d.version_id)}/{href(path)}", "checksum": _checksum(digest)}
+            for path, digest in sorted(d.records.items())
         ]
         or None,
     }

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kfm.catalog.base import Artifact, Described, geometry, href, known, licence_iri, lineage, publisher, rendered, version_folder
+from kfm.catalog.base import Artifact, Described, geometry, href, known, licence_iri, lineage, publisher, rendered
 from kfm.model.errors import UsageError
+from kfm.model.paths import version_folder
 
 __all__ = ["stac_collection", "stac_item", "stac_licence", "version_stac"]
 
@@ -23,7 +24,7 @@ def stac_item(described: Described, item_versions: Sequence[str] = ()) -> bytes:
         _link("collection", "../../collection.json"),
         *(_link("predecessor-version", _sibling(older)) for older in [v for v in d.previous if v in item_versions and v != version_id][:1]),
     ]
-    folder = f"../../../../../{version_folder(d)}"
+    folder = f"../../../../../{version_folder(d.dataset_id, d.version_id)}"
     item = _item(d, folder, links, d.modified) | {"collection": d.dataset_id}
     item["assets"] |= {path: _record_asset(folder, path, digest) for path, digest in d.records.items()}
     return rendered(item)

@@ -13,12 +13,13 @@ from kfm.keys.approvals import custodian_of, last_terms, may_speak
 from kfm.keys.attest import KeyFolder, statement, unwrap
 from kfm.keys.trust import Head, Trust, led_to, out_of_step
 from kfm.model import ids
-from kfm.model.approval import Terms, approvals_path
+from kfm.model.approval import Terms
 from kfm.model.channel import GenerationPredicate, Lifted
 from kfm.model.content import EVERYTHING, InputKey, KeptOut, MadeKey, Mark, NameKey, Place, RuleKey, VersionKey
 from kfm.model.errors import IntegrityError, KfmError
 from kfm.model.ledger import Generation, LedgerRow
-from kfm.model.staged import Part, Pins, is_assembly, pins_path
+from kfm.model.paths import approvals_path, dcat_path, generation_path, pins_path, proposal_path
+from kfm.model.staged import Part, Pins, is_assembly
 from kfm.store.base import Tx
 from kfm.zones.base import Zone
 
@@ -58,7 +59,7 @@ class Channel:
         self._pasts: dict[str, set[str]] = {}  # digest of a pinned head -> the digests of what leads to it
 
     def path(self, generation: int) -> str:
-        return f"catalog/channels/{self.dataset_id}/{generation:08}.json"
+        return generation_path(self.dataset_id, generation)
 
     def predicate(self, generation: int) -> GenerationPredicate | None:
         """The signed content of one generation, verified; None when it does not exist."""
@@ -211,7 +212,7 @@ class Channel:
 
     def _record(self, made: GenerationPredicate) -> bytes | None:
         """The record of approvals that a generation names. Until the next tick it may lie with its proposal only."""
-        places = (approvals_path(made.dataset_id, made.run_id), f"work/{made.dataset_id}/proposals/{made.run_id}/approvals.json")
+        places = (approvals_path(made.dataset_id, made.run_id), proposal_path(made.dataset_id, made.run_id, "approvals.json"))
         found = (self._zone.read(place) for place in places if self._zone.exists(place))
         return next((raw for raw in found if ids.digest(raw) == made.approvals_digest), None)
 
@@ -294,7 +295,7 @@ def last_act(tx: Tx, head: Generation) -> Generation:
 
 def projected_generation(zone: Zone, dataset_id: str) -> int | None:
     """The generation the catalog shows, None when it shows none; never read to decide, only to render again."""
-    path = f"catalog/dcat/{dataset_id}.json"
+    path = dcat_path(dataset_id)
     if not zone.exists(path):
         return None
     try:

@@ -8,6 +8,7 @@ from kfm.cli.terminal import say, sign
 from kfm.evidence.folder_check import Verified
 from kfm.evidence.status import dataset_status
 from kfm.model.ledger import Generation
+from kfm.model.paths import collection_path, dcat_path, prov_folder, raw_path
 from kfm.upkeep.judge_again import judge_ref
 from kfm.upkeep.verify import verify_dataset
 from kfm.workspace.folder import Workspace, open_workspace
@@ -57,9 +58,9 @@ class _Facts:
         self.judged = judge_ref(world, dataset_id) if self.head.version_id else None
         self.bytes = Verified()
         verify_dataset(world, dataset_id, self.bytes)
-        self.prov = sorted(world.data.names(f"catalog/prov/{dataset_id}"))
-        self.stac = world.data.exists(f"catalog/stac/{dataset_id}/collection.json")
-        self.dcat = world.data.exists(f"catalog/dcat/{dataset_id}.json")
+        self.prov = sorted(world.data.names(prov_folder(dataset_id)))
+        self.stac = world.data.exists(collection_path(dataset_id))
+        self.dcat = world.data.exists(dcat_path(dataset_id))
 
     def _exists(self, *names: str) -> Path | None:
         return next((self.path / n for n in names if (self.path / n).exists()), None)
@@ -120,7 +121,7 @@ class _Facts:
         return [
             ("registered", True, f"data/registry/{self.id}.yml"),
             ("flow", self.head.version_id is not None, f"generation {self.head.generation}" if self.head.version_id else self.way),
-            ("raw deterministic", raw.is_file() and not self.bytes.problems, f"data/raw/{self.id}/checksums.sha256" if raw.is_file() else f"kfm run {self.id}"),
+            ("raw deterministic", raw.is_file() and not self.bytes.problems, f"data/{raw_path(self.id, 'checksums.sha256')}" if raw.is_file() else f"kfm run {self.id}"),
             self._gates(),
             self._labels(),
             self._catalogs(),

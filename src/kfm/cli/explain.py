@@ -22,6 +22,7 @@ from kfm.evidence.status import dataset_status
 from kfm.keys.attest import unwrap
 from kfm.model.errors import Denied, UsageError
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
+from kfm.model.paths import proposal_path, quarantine_path
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
@@ -187,7 +188,7 @@ def _skip(world: World, dataset_id: str) -> dict[str, Any]:
 
 def _deny(world: World, row: LedgerRow) -> dict[str, Any]:
     reasons = _reasons(world, row)
-    decided = f"work/{row.dataset_id}/proposals/{row.run_id}/decisions.jsonl"
+    decided = proposal_path(row.dataset_id, row.run_id, "decisions.jsonl")
     if not reasons and world.data.exists(decided):  # denied when it was to be promoted
         reasons = msgspec.json.decode(world.data.read(decided).splitlines()[-1])["reasons"]
     kept = "the capture" if world.is_private(row.dataset_id) else f"the capture and {row.rows_written:,} rows"
@@ -227,7 +228,7 @@ def _reasons(world: World, row: LedgerRow) -> list[dict[str, str]]:
 def _run(world: World, row: LedgerRow) -> dict[str, Any]:
     records = journal_of(world, row)
     source = msgspec.json.decode(row.source_metadata)
-    sealed = f"work/{row.dataset_id}/quarantine/{row.run_id}/report.json.sealed"
+    sealed = quarantine_path(row.dataset_id, row.run_id, "report.json.sealed")
     detail: dict[str, Any] = {}
     if world.vaults is not None and world.data.exists(sealed):  # the operator asks, on the restricted side
         with world.data.scratch() as scratch:
@@ -256,7 +257,7 @@ def _run(world: World, row: LedgerRow) -> dict[str, Any]:
 def _after(world: World, row: LedgerRow, journal: bool) -> str | None:
     """What to do about a run."""
     if row.state == "FAILED":
-        aside = any(True for _ in world.data.names(f"work/{row.dataset_id}/quarantine/{row.run_id}"))
+        aside = any(True for _ in world.data.names(quarantine_path(row.dataset_id, row.run_id)))
         return f"kfm quarantine show {row.run_id}" if aside else f"kfm run {row.dataset_id}"
     if row.ended_at is None and row.state == "PROPOSED" and not row.promo:
         number = world.store.read(lambda tx: tx.proposals.number(row.run_id))

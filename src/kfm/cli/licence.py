@@ -21,6 +21,7 @@ from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import UsageError
 from kfm.model.licences import restrictions
+from kfm.model.paths import registry_path
 from kfm.workspace.config import change_entry
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
@@ -74,7 +75,7 @@ def _keep_proof(world: World, args: Any) -> tuple[str, str]:
     except OSError as error:
         raise UsageError(f"{args.proof} cannot be read: {error.strerror}.", expected="the proof", remedy="Check the path.") from error
     kept = f"proofs/{args.dataset}-{ids.digest(proof)[7:23]}{args.proof.suffix}"
-    world.data.create(f"registry/{kept}", proof)
+    world.data.create(registry_path(kept), proof)
     return kept, ids.digest(proof)
 
 

@@ -25,6 +25,7 @@ from kfm.evidence.projection import project, stale_records
 from kfm.judge.release import shown_last
 from kfm.keys.attest import KeyFolder
 from kfm.model.errors import Denied, KfmError
+from kfm.model.paths import work_folder
 from kfm.upkeep.retention import alone
 from kfm.upkeep.sealing import seal_dataset
 from kfm.workspace.config import change_entry, entry_path, parse, registered
@@ -132,15 +133,15 @@ def _shown(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:
 
 def _sealed(workspace: Workspace, world: World, dry: bool) -> Iterator[Step]:
     for name in registered(workspace.path):
-        if not world.is_private(name) or not any(True for _ in world.data.names(f"work/{name}")):
+        if not world.is_private(name) or not any(True for _ in world.data.names(work_folder(name))):
             continue
         if dry:
-            yield Step("sealed", f"data/work/{name}", "what is in plain text would be sealed")
+            yield Step("sealed", f"data/{work_folder(name)}", "what is in plain text would be sealed")
             continue
         with alone(world, name, 60.0):
             count = seal_dataset(world, name)
         if count:
-            yield Step("sealed", f"data/work/{name}", f"{count} files")
+            yield Step("sealed", f"data/{work_folder(name)}", f"{count} files")
 
 
 def _root(keys: KeyFolder, dry: bool) -> list[Step]:

@@ -13,6 +13,7 @@ from kfm.model import canonical, ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, IntegrityError
+from kfm.model.paths import acts_folder, aside_path, version_path
 from kfm.store.base import Tx
 from kfm.world.world import World
 from kfm.zones.base import Zone
@@ -50,11 +51,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def path(self) -> str:
         told = canonical.dumps(msgspec.to_builtins(self.predicate))
-        return f"{_folder(self.predicate.dataset_id)}/{self.predicate.generation:08}-{ids.digest(told)[7:23]}.json"
-
-
-def _folder(dataset_id: str) -> str:
-    return f"work/{dataset_id}/acts"
+        return f"{acts_folder(self.predicate.dataset_id)}/{self.predicate.generation:08}-{ids.digest(told)[7:23]}.json"
 
 
 def intend(tx: Tx, world: World, predicate: GenerationPredicate, *, sources: bool = False) -> Act:
@@ -64,7 +61,7 @@ def intend(tx: Tx, world: World, predicate: GenerationPredicate, *, sources: boo
     """
     dataset_id, version_id = predicate.dataset_id, predicate.version_id
     tx.schedule.alone(dataset_id)
-    if version_id is not None and not world.data.exists(f"processed/{dataset_id}/{version_id}/checksums.sha256"):
+    if version_id is not None and not world.data.exists(version_path(dataset_id, version_id, "checksums.sha256")):
         raise IntegrityError(
             f"The files of version {version_id} of {dataset_id} are gone.",
             expected="a version that retention has kept",
@@ -98,7 +95,7 @@ def meant(zone: Zone, dataset_id: str) -> list[Act]:
 def _read(zone: Zone, dataset_id: str) -> dict[str, Act | None]:
     """path -> the act; None: it is damaged."""
     found: dict[str, Act | None] = {}
-    for path in zone.names(_folder(dataset_id)):
+    for path in zone.names(acts_folder(dataset_id)):
         with suppress(FileNotFoundError):  # over, by now
             raw = zone.read(path)
             try:
@@ -118,7 +115,7 @@ def set_aside(world: World, dataset_id: str) -> list[str]:
     found = torn(world.data, dataset_id)
     for path in found:
         raw = world.data.read(path)
-        world.root.create(f"ledger/quarantine/act-{dataset_id}-{ids.digest(raw)[7:23]}-{path.rpartition('/')[2]}", raw)
+        world.root.create(aside_path(f"act-{dataset_id}-{ids.digest(raw)[7:23]}-{path.rpartition('/')[2]}"), raw)
         world.data.remove(path)
     return found
 

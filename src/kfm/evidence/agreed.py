@@ -6,10 +6,10 @@ import msgspec
 
 from kfm.keys.approvals import check_recorded, unrecorded
 from kfm.keys.trust import named_signers
-from kfm.model.approval import approvals_path
 from kfm.model.channel import GenerationPredicate
 from kfm.model.errors import KfmError
 from kfm.model.ledger import Generation
+from kfm.model.paths import approvals_path, proposal_path, version_path
 from kfm.model.version import ATTESTATION
 from kfm.world.world import World
 
@@ -24,11 +24,11 @@ def on_record(
     builders: dict[int, frozenset[str]] = {}
     for number, made in promoted.items():
         # Right after ★ the record lies with the proposal, until the next tick shows it in the catalog.
-        places = (approvals_path(dataset_id, made.run_id), f"work/{dataset_id}/proposals/{made.run_id}/approvals.json")
+        places = (approvals_path(dataset_id, made.run_id), proposal_path(dataset_id, made.run_id, "approvals.json"))
         there = next((path for path in places if world.data.exists(path)), None)
         if there is not None:
             records[number] = world.data.read(there)
-        signed = [channel.path(number), f"processed/{dataset_id}/{made.version_id}/{ATTESTATION}"]
+        signed = [channel.path(number), version_path(dataset_id, made.version_id, ATTESTATION)]
         builders[number] = frozenset[str]().union(*(_signers(world.data.read(p)) for p in signed if world.data.exists(p)))
     return records, builders
 

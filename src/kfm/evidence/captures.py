@@ -6,6 +6,7 @@ from typing import Any
 
 from kfm.model import canonical, ids
 from kfm.model.errors import UsageError
+from kfm.model.paths import capture_folder, raw_folder
 from kfm.zones.base import Zone
 
 RESERVED = {"manifest.json", "checksums.sha256"}  # names of our own in a capture
@@ -26,7 +27,7 @@ def capture_files(
     dataset_id: str, capture_id: str, files: Mapping[str, Path], sources: Sequence[Mapping[str, Any]]
 ) -> dict[str, bytes | Path]:
     """Every file of a capture: the bytes as they came, a manifest without times or addresses, checksums over both."""
-    folder = f"raw/{dataset_id}/captures/{capture_id}"
+    folder = capture_folder(dataset_id, capture_id)
     if taken := RESERVED & set(files):
         raise UsageError(f"A source would be kept as {min(taken)}.", expected="another name", remedy="Rename the source.")
     listed = [{"path": name, "source_id": s["source_id"], "digest": s["digest"], "size": s["size"]} for name, s in zip(files, sources)]
@@ -40,7 +41,7 @@ def capture_files(
 
 def render_raw(zone: Zone, dataset_id: str, write: Callable[[str, bytes], None]) -> None:
     """`raw/<id>/checksums.sha256` and `manifest.yml`: every whole capture present, sorted; untouched when nothing changed."""
-    base = f"raw/{dataset_id}"
+    base = raw_folder(dataset_id)
     digests: dict[str, str] = {}
     manifest = [f"# Rendered from {base}/captures; the captures are the truth.", f"dataset_id: {dataset_id}", "captures:"]
     for path in zone.names(f"{base}/captures"):

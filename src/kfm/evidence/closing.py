@@ -10,6 +10,7 @@ from kfm.model.clock import rfc3339
 from kfm.model.errors import IntegrityError
 from kfm.model.job import Request, Trace
 from kfm.model.ledger import LedgerRow, head_key_of
+from kfm.model.paths import search_path, version_tiles_folder
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
 from kfm.store.base import Tx
@@ -47,8 +48,8 @@ def owed(world: World, dataset_id: str) -> list[str]:
     if entry is None or not entry.derive or head is None or head.version_id is None:
         return []
     made = {
-        "tiles": f"work/{dataset_id}/tiles/{head.version_id}/tiles.json",
-        "search": f"work/{dataset_id}/index/{head.version_id}/search.json",
+        "tiles": f"{version_tiles_folder(dataset_id, head.version_id)}/tiles.json",
+        "search": search_path(dataset_id, head.version_id, "search.json"),
     }
     since = appended_at(world, head) or ""
     tried = {

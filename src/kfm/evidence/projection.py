@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from kfm.catalog.base import Described, collection_path, dcat_path, item_path, prov_path
+from kfm.catalog.base import Described
 from kfm.catalog.dcat import dcat
 from kfm.catalog.stac import stac_collection, stac_item
 from kfm.evidence.acts import erasing, settle
 from kfm.evidence.receipts import finish
 from kfm.evidence.version_records import describe, previous_versions, read_facts, version_listing
 from kfm.model import canonical
-from kfm.model.approval import approvals_path
 from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.errors import Denied, IntegrityError
 from kfm.model.ledger import Generation, LedgerRow
+from kfm.model.paths import approvals_path, collection_path, dcat_path, derived_path, item_path, proposal_path, prov_path, stac_folder
 from kfm.world.runlog import RunLog
 from kfm.world.world import World
 
@@ -45,7 +45,7 @@ def project(world: World, dataset_id: str, log: Any = None) -> None:
     shown = shown_version(world, head)
     files = catalog_files(world, shown)
     _evidence(world, dataset_id, publisher)
-    for path in [p for p in world.data.names(f"catalog/stac/{dataset_id}") if p not in files and p not in _items(world, shown)]:
+    for path in [p for p in world.data.names(stac_folder(dataset_id)) if p not in files and p not in _items(world, shown)]:
         world.data.remove(path)  # withdrawn, or no longer spatial
     for path, content in sorted(files.items(), key=lambda f: ("/dcat/" in f[0], "collection" in f[0], f[0])):
         if not world.data.exists(path) or world.data.read(path) != content:
@@ -55,14 +55,14 @@ def project(world: World, dataset_id: str, log: Any = None) -> None:
 def _evidence(world: World, dataset_id: str, publisher: Any) -> None:
     """PROV and approvals of every run that made a generation; what a run proposed is shown only once it is official."""
     for row in world.store.read(lambda tx: tx.index.generations(dataset_id)):
-        source, target = f"work/{dataset_id}/proposals/{row.run_id}/prov.json", prov_path(dataset_id, row.run_id)
+        source, target = proposal_path(dataset_id, row.run_id, "prov.json"), prov_path(dataset_id, row.run_id)
         if row.kind == "withdraw":
-            source = f"work/{dataset_id}/derived/{row.version_id}.json"
+            source = derived_path(dataset_id, row.version_id)
             target = prov_path(dataset_id, f"withdrawal_{row.generation}")
         if row.kind in ("promote", "withdraw") and not world.data.exists(target) and world.data.exists(world.lies(source)):
             with suppress(Denied):  # sealed, and its key is gone: it is not shown
                 publisher.update_metadata(target, world.kept(source))
-        agreed, target = f"work/{dataset_id}/proposals/{row.run_id}/approvals.json", approvals_path(dataset_id, row.run_id)
+        agreed, target = proposal_path(dataset_id, row.run_id, "approvals.json"), approvals_path(dataset_id, row.run_id)
         if row.kind == "promote" and not world.data.exists(target) and world.data.exists(agreed):
             publisher.update_metadata(target, world.data.read(agreed))
 
@@ -131,12 +131,12 @@ def stale_records(world: World, head: Generation) -> list[str]:
         path(head.dataset_id, g.run_id)
         for g in made
         for name, path in (("prov.json", prov_path), ("approvals.json", approvals_path))
-        if g.kind == "promote" and world.data.exists(world.lies(f"work/{head.dataset_id}/proposals/{g.run_id}/{name}"))
+        if g.kind == "promote" and world.data.exists(world.lies(proposal_path(head.dataset_id, g.run_id, name)))
     ]
     runs += [
         prov_path(head.dataset_id, f"withdrawal_{g.generation}")
         for g in made
-        if g.kind == "withdraw" and world.data.exists(world.lies(f"work/{head.dataset_id}/derived/{g.version_id}.json"))
+        if g.kind == "withdraw" and world.data.exists(world.lies(derived_path(head.dataset_id, g.version_id)))
     ]
     return found + [p for p in runs if not world.data.exists(p)]
 

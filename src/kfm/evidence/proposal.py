@@ -19,6 +19,7 @@ from kfm.model.clock import rfc3339
 from kfm.model.dataset import spelled
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import LedgerRow
+from kfm.model.paths import proposal_path
 from kfm.model.version import ATTESTATION
 from kfm.store.base import Tx
 from kfm.world.world import World
@@ -39,7 +40,6 @@ __all__ = [
     "members",
     "needed",
     "one_account",
-    "proposal_path",
     "record_approvals",
     "registry_digest",
     "reject",
@@ -88,10 +88,6 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str = ""
     reason: str = ""
     account: str = ""
-
-
-def proposal_path(dataset_id: str, run_id: str, name: str = "proposal.json") -> str:
-    return f"work/{dataset_id}/proposals/{run_id}/{name}"
 
 
 def load(world: World, row: LedgerRow) -> tuple[dict[str, Any], str]:

@@ -21,6 +21,7 @@ from kfm.model.dataset import Column
 from kfm.model.errors import Denied, IntegrityError, StepFailed, UsageError
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow, NoopRow
 from kfm.model.masking import masked
+from kfm.model.paths import capture_folder, quarantine_folder, quarantine_path
 from kfm.world.world import Again, Target, World
 from kfm.zones.base import Zone, lines_of
 
@@ -44,7 +45,7 @@ def keep_capture(world: World, target: Target, run_id: str, capture_id: str, err
     report = {
         "run_id": run_id,
         "dataset_id": target.dataset_id,
-        "capture": f"raw/{target.dataset_id}/captures/{capture_id}",
+        "capture": capture_folder(target.dataset_id, capture_id),
         "code": getattr(error, "code", "refused"),
         "happened": getattr(error, "happened", str(error)),
         "expected": getattr(error, "expected", ""),
@@ -53,13 +54,13 @@ def keep_capture(world: World, target: Target, run_id: str, capture_id: str, err
         **world.marks,
     }
     stack = getattr(error, "stack", "")
-    path = _path(target.dataset_id, run_id, "report.json")
+    path = quarantine_path(target.dataset_id, run_id, "report.json")
     return _keep(world, target, path, _pretty(report | ({"stack": stack} if stack else {})))
 
 
 def keep_rows(world: World, target: Target, run_id: str, rows: Path) -> str:
     """Keep the refused rows of a capture, whether or not it was good enough as a whole."""
-    return _keep(world, target, _path(target.dataset_id, run_id, "rows.jsonl"), rows)
+    return _keep(world, target, quarantine_path(target.dataset_id, run_id, "rows.jsonl"), rows)
 
 
 def _keep(world: World, target: Target, path: str, content: bytes | Path) -> str:
@@ -75,10 +76,6 @@ def _keep(world: World, target: Target, path: str, content: bytes | Path) -> str
         world.vaults.seal(target.dataset_id, content, scratch / "sealed")
         world.data.create(path + SEALED, scratch / "sealed")
     return path + SEALED
-
-
-def _path(dataset_id: str, run_id: str, name: str) -> str:
-    return f"work/{dataset_id}/quarantine/{run_id}/{name}"
 
 
 # ---- decisions -------------------------------------------------------------------------------------------------------
@@ -102,7 +99,7 @@ def _decisions(zone: Zone, dataset_id: str, read: Callable[[str], bytes] | None 
     """Every decision on a dataset, oldest first; `read` opens those that are sealed, and without it they are left out."""
     found: list[tuple[str, Decision]] = []
     at = run = ""
-    for path in zone.names(f"work/{dataset_id}/quarantine"):
+    for path in zone.names(quarantine_folder(dataset_id)):
         if "/decisions/" not in path or (path.endswith(SEALED) and read is None):
             continue
         try:
@@ -172,7 +169,7 @@ def decide(
             return about[-1], False
         number = 1 + max((d.number for d in before), default=0)
         made = msgspec.structs.replace(wanted, number=number)
-        path = _path(row.dataset_id, row.run_id, f"decisions/{number:04}.json")
+        path = quarantine_path(row.dataset_id, row.run_id, f"decisions/{number:04}.json")
         if world.keep(path, msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n"):
             return made, True  # else another person was faster: theirs comes first
 
@@ -222,7 +219,7 @@ def is_hidden(world: World, dataset_id: str) -> bool:
 
 def runs_with_quarantine(world: World, dataset_id: str) -> list[str]:
     """The runs of a dataset that set something aside, newest first; last those the ledger does not know."""
-    names = {p.split("/")[3] for p in world.data.names(f"work/{dataset_id}/quarantine")}
+    names = {p.split("/")[3] for p in world.data.names(quarantine_folder(dataset_id))}
     rows = {name: world.store.read(lambda tx: tx.runs.get(name)) for name in names}
     known = sorted((row for row in rows.values() if row is not None), key=_when, reverse=True)
     return [row.run_id for row in known] + sorted(name for name, row in rows.items() if row is None)
@@ -287,7 +284,7 @@ class Desk:
 
     def rows(self, run_id: str) -> Iterator[Row]:
         """The records a run set aside, in order."""
-        with _opened(self.world, self.id, _path(self.id, run_id, "rows.jsonl")) as path:
+        with _opened(self.world, self.id, quarantine_path(self.id, run_id, "rows.jsonl")) as path:
             for number, line in enumerate(lines_of(path) if path is not None else (), 1):
                 yield _row(line, number, run_id)
 
@@ -325,7 +322,7 @@ class Desk:
         """What a run left in quarantine; None when it left nothing, or the ledger does not know it."""
         row = self._ledger.get(run_id)
         report = self._report(run_id)
-        names = {p.split("/")[4].removesuffix(SEALED) for p in self.world.data.names(_path(self.id, run_id, "")[:-1])}
+        names = {p.split("/")[4].removesuffix(SEALED) for p in self.world.data.names(quarantine_path(self.id, run_id))}
         if row is None or not names & {"rows.jsonl", "report.json"}:
             return None
         rules: Counter[str] = Counter()
@@ -356,7 +353,7 @@ class Desk:
         )
 
     def _report(self, run_id: str) -> dict[str, Any]:
-        with _opened(self.world, self.id, _path(self.id, run_id, "report.json")) as path:
+        with _opened(self.world, self.id, quarantine_path(self.id, run_id, "report.json")) as path:
             found: dict[str, Any] = msgspec.json.decode(path.read_bytes()) if path is not None else {}
             return found
 

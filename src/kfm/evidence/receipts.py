@@ -17,6 +17,7 @@ from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied
 from kfm.model.labels import NEW_COLUMNS
 from kfm.model.masking import masked
+from kfm.model.paths import aside_path, proposal_path, receipt_path, receipts_folder, run_path, version_path
 from kfm.model.receipt import Receipt, RunManifest, RunRecord, ValidationReport
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
@@ -34,10 +35,8 @@ __all__ = [
     "pretty",
     "promotion_of",
     "read_receipt",
-    "receipt_path",
     "report_without_values",
     "run_files",
-    "run_folder",
     "seal",
     "without_values",
 ]
@@ -51,21 +50,12 @@ def pretty(value: Any) -> bytes:
     return masked(msgspec.json.format(msgspec.json.encode(value).decode(), indent=2)).encode() + b"\n"
 
 
-def receipt_path(run_id: str, started_at: str, job_type: str = JOB_TYPE) -> str:
-    day = started_at[:10].replace("-", "/")
-    return f"receipts/{job_type}/{day}/{run_id}.json"
-
-
 def find_receipt(zone: Zone, run_id: str) -> str | None:
     """Where the receipt of a run lies; None: it is not here."""
     usual = receipt_path(run_id, started_at(run_id).isoformat())
     if zone.exists(usual):
         return usual
     return next((path for path in zone.names("receipts") if path.endswith(f"/{run_id}.json")), None)  # midnight came in between
-
-
-def run_folder(row: LedgerRow) -> str:
-    return f"work/{row.dataset_id}/runs/{row.run_id}"
 
 
 def _payload(world: World, row: LedgerRow, records: Sequence[WalRecord], step_id: str) -> dict[str, Any]:
@@ -370,7 +360,10 @@ def run_files(world: World, row: LedgerRow, records: Sequence[WalRecord], judged
         "validation_report.json": msgspec.convert(report, ValidationReport),
         "run_manifest.json": msgspec.convert(manifest, RunManifest),
     }
-    return {name: _once(world, world.data, f"{run_folder(row)}/{name}", pretty(found), row.run_id) for name, found in files.items()}
+    return {
+        name: _once(world, world.data, run_path(row.dataset_id, row.run_id, name), pretty(found), row.run_id)
+        for name, found in files.items()
+    }
 
 
 def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
@@ -381,8 +374,8 @@ def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
     digests = run_files(world, row, records, _payload(world, row, records, "assemble"))
     for name in ("prov.json", "approvals.json"):
         with suppress(FileNotFoundError):
-            digests[name] = ids.digest(world.kept(f"work/{row.dataset_id}/proposals/{row.run_id}/{name}"))
-    signed = f"processed/{row.dataset_id}/{row.version_id}/{ATTESTATION}"
+            digests[name] = ids.digest(world.kept(proposal_path(row.dataset_id, row.run_id, name)))
+    signed = version_path(row.dataset_id, row.version_id, ATTESTATION)
     if row.intent is not None and world.data.exists(signed):  # so that the generation vouches for it, whatever becomes of the key later
         digests[ATTESTATION] = ids.digest(world.data.read(signed))
     finished = row.ended_at or rfc3339(world.clock.now())
@@ -401,7 +394,7 @@ def _once(world: World, zone: Any, path: str, content: bytes, run_id: str) -> st
     except (msgspec.DecodeError, AttributeError):
         whole = False
     if not whole:
-        world.root.create(f"ledger/quarantine/{run_id}-{path.rsplit('/', 1)[-1]}", found)
+        world.root.create(aside_path(f"{run_id}-{path.rsplit('/', 1)[-1]}"), found)
         zone.remove(path)
         zone.create(path, content)
         return ids.digest(content)
@@ -416,10 +409,10 @@ def finish(world: World, run_id: str) -> None:
     sealed = ""  # of a committed run the channel names it
     if row.state != "COMMITTED" and not _lost(world, row, records):
         sealed = seal(world, row, records)
-        world.data.create(f"{run_folder(row)}/outcome.json", pretty(outcome_of(row) | dict(world.marks)))
+        world.data.create(run_path(row.dataset_id, row.run_id, "outcome.json"), pretty(outcome_of(row) | dict(world.marks)))
     lines = b"".join(msgspec.json.encode(r) + b"\n" for r in records)
     if lines:
-        world.data.create(f"{run_folder(row)}/wal.jsonl", lines)
+        world.data.create(run_path(row.dataset_id, row.run_id, "wal.jsonl"), lines)
 
     path = (_payload(world, row, records, "plan") if sealed else {}).get("receipt_path") or receipt_path(row.run_id, row.timestamp)
 
@@ -446,7 +439,7 @@ def pack_receipts(world: World) -> int:
 
     A crash half-way leaves a receipt in both places, never in none: a pack is named after its content.
     """
-    base, over = f"receipts/{JOB_TYPE}/", world.clock.now() - dt.timedelta(days=1)
+    base, over = receipts_folder(JOB_TYPE) + "/", world.clock.now() - dt.timedelta(days=1)
     loose = world.store.read(lambda tx: tx.effects.loose_receipts(base, base + over.strftime("%Y/%m/%d")))
     days: dict[str, dict[str, bytes]] = {}
     for path, digest in loose:

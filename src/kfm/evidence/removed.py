@@ -2,9 +2,10 @@
 
 import msgspec
 
+from kfm.model.paths import gc_folder, version_path
 from kfm.zones.base import Zone
 
-__all__ = ["Doomed", "Plan", "plan_path", "plans", "removed_files", "removed_versions"]
+__all__ = ["Doomed", "Plan", "plans", "removed_files", "removed_versions"]
 
 
 class Doomed(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,19 +27,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, str]  # path below data/ -> digest; of a private dataset a commitment to it
 
 
-def plan_path(dataset_id: str, run_id: str, end: str = ".json") -> str:
-    return f"work/{dataset_id}/gc/{run_id}{end}"
-
-
 def plans(zone: Zone, dataset_id: str) -> list[Plan]:
-    names = [path for path in zone.names(f"work/{dataset_id}/gc") if path.endswith(".json")]
+    names = [path for path in zone.names(gc_folder(dataset_id)) if path.endswith(".json")]
     return [msgspec.json.decode(zone.read(path), type=Plan) for path in names]
 
 
 def removed_versions(zone: Zone, dataset_id: str) -> set[str]:
     """Versions that retention removed: missing, and rightly so."""
     named = {version for plan in plans(zone, dataset_id) for version in plan.versions}
-    return {version for version in named if not zone.exists(f"processed/{dataset_id}/{version}/checksums.sha256")}
+    return {version for version in named if not zone.exists(version_path(dataset_id, version, "checksums.sha256"))}
 
 
 def removed_files(zone: Zone, dataset_id: str) -> set[str]:

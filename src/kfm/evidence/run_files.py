@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from kfm.model import ids
+from kfm.model.paths import noops_folder, noops_path, run_folder, run_path, runs_folder
 from kfm.world.world import World
 from kfm.zones.base import Zone
 
@@ -23,7 +24,7 @@ def started_at(run_id: str) -> dt.datetime:
 
 
 def _packs(zone: Zone, dataset_id: str) -> list[str]:
-    return list(zone.names(f"work/{dataset_id}/noops"))
+    return list(zone.names(noops_folder(dataset_id)))
 
 
 def load_packs(zone: Zone, dataset_id: str) -> Packed:
@@ -41,7 +42,7 @@ def load_packs(zone: Zone, dataset_id: str) -> Packed:
 
 def read_run_file(zone: Zone, dataset_id: str, run_id: str, name: str, packed: Packed | None = None) -> bytes | None:
     """A file of a run, from its folder or from the pack it went into."""
-    path = f"work/{dataset_id}/runs/{run_id}/{name}"
+    path = run_path(dataset_id, run_id, name)
     if zone.exists(path):
         return zone.read(path)
     text = (load_packs(zone, dataset_id) if packed is None else packed).get(run_id, {}).get(name)
@@ -50,7 +51,7 @@ def read_run_file(zone: Zone, dataset_id: str, run_id: str, name: str, packed: P
 
 def run_ids(zone: Zone, dataset_id: str, packed: Packed | None = None) -> list[str]:
     """Every run that left files, packed or not, oldest first."""
-    base = f"work/{dataset_id}/runs/"
+    base = runs_folder(dataset_id) + "/"
     found = {path.removeprefix(base).split("/", 1)[0] for path in zone.names(base.rstrip("/"))}
     return sorted(found | set(load_packs(zone, dataset_id) if packed is None else packed))
 
@@ -66,17 +67,17 @@ def pack_noops(world: World, dataset_id: str) -> int:
         lines = [_packed(world.data, dataset_id, run_id) for run_id in runs]
         content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines if line["files"])
         if content:
-            world.data.create(f"work/{dataset_id}/noops/{day}.{ids.digest(content)[7:23]}.jsonl", content)
+            world.data.create(noops_path(dataset_id, day, ids.digest(content)), content)
         world.store.transaction(lambda tx: tx.looks.mark_packed(runs))
         for run_id, line in zip(runs, lines):
             for name in line["files"]:
-                world.data.remove(f"work/{dataset_id}/runs/{run_id}/{name}")
-            _remove_folders(world, f"work/{dataset_id}/runs/{run_id}")
+                world.data.remove(run_path(dataset_id, run_id, name))
+            _remove_folders(world, run_folder(dataset_id, run_id))
     return len(rows)
 
 
 def _packed(zone: Zone, dataset_id: str, run_id: str) -> dict[str, Any]:
-    base = f"work/{dataset_id}/runs/{run_id}"
+    base = run_folder(dataset_id, run_id)
     return {"run_id": run_id, "files": {p.removeprefix(base + "/"): zone.read(p).decode() for p in zone.names(base)}}
 
 

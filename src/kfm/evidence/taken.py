@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from kfm.evidence.version_records import read_facts
 from kfm.model.errors import KfmError
+from kfm.model.paths import version_path
 from kfm.zones.base import Zone
 
 __all__ = ["Compared", "taken_away"]
@@ -27,7 +28,7 @@ def taken_away(zone: Zone, dataset_id: str, before: str, left: str, path: str) -
         more = sorted({c["name"] for c in new["schema"]} - {c["name"] for c in old["schema"]})
         if more:
             return Compared(wrong=f"it has a column that the version before it has not: {more[0]}")
-        files = [{path: zone.local(f"processed/{dataset_id}/{version}/{path}")} for version in (before, left)]
+        files = [{path: zone.local(version_path(dataset_id, version, path))} for version in (before, left)]
         found = diff_files(files[0], files[1], (), limit=0, dataset_id=dataset_id)
     except ImportError:
         return Compared(not_compared="what reads Parquet is not installed")

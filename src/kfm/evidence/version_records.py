@@ -16,6 +16,7 @@ from kfm.model import canonical, ids
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
 from kfm.model.ledger import Generation, LedgerRow
+from kfm.model.paths import version_path
 from kfm.model.version import ATTESTATION, is_record
 from kfm.world.world import World
 from kfm.zones.base import Zone
@@ -41,7 +42,7 @@ _MEDIA = {".parquet": "application/vnd.apache.parquet", ".json": "application/js
 
 def version_listing(zone: Zone, dataset_id: str, version_id: str) -> tuple[dict[str, str], dict[str, str]]:
     """(data artifacts, records): path -> digest, as the folder's checksums list them."""
-    listed = parse_checksums(zone.read(f"processed/{dataset_id}/{version_id}/checksums.sha256"))
+    listed = parse_checksums(zone.read(version_path(dataset_id, version_id, "checksums.sha256")))
     data = {path: digest for path, digest in listed.items() if not is_record(path)}
     return data, {path: digest for path, digest in listed.items() if path not in data}
 
@@ -55,13 +56,13 @@ def version_facts(candidate: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_facts(zone: Zone, dataset_id: str, version_id: str) -> dict[str, Any]:
     """The facts of a version that lies in `processed`."""
-    facts: dict[str, Any] = canonical.loads(zone.read(f"processed/{dataset_id}/{version_id}/version.json"))
+    facts: dict[str, Any] = canonical.loads(zone.read(version_path(dataset_id, version_id, "version.json")))
     return facts
 
 
 def origin_of(zone: Zone, dataset_id: str, version_id: str | None) -> list[str]:
     """How the data of a version were obtained, as its facts say; nothing for live ones, or where there is no version."""
-    if version_id is None or not zone.exists(f"processed/{dataset_id}/{version_id}/version.json"):
+    if version_id is None or not zone.exists(version_path(dataset_id, version_id, "version.json")):
         return []
     return list(read_facts(zone, dataset_id, version_id).get("origin", ()))
 

@@ -22,6 +22,7 @@ from kfm.model.backfill import BackfillPlan, BackfillRow, Bucket, Estimate, Grid
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, Fenced, StepFailed, UsageError
 from kfm.model.job import Request
+from kfm.model.paths import backfill_path
 from kfm.model.staged import is_assembly
 from kfm.model.verdict import Evidence
 from kfm.model.window import seconds
@@ -120,7 +121,7 @@ def start(
         return (_hand_out(tx, row) if put else row), True
 
     row, new = world.store.transaction(begin)
-    world.data.create(f"{_folder(row)}/plan.json", row.plan.encode())
+    world.data.create(backfill_path(row.dataset_id, row.backfill_id, "plan.json"), row.plan.encode())
     if new:
         _audit(world, row, "backfill.started", by=by, plan_digest=ids.digest(row.plan.encode()), partitions=row.total)
     return row, new
@@ -616,12 +617,8 @@ def next_command(row: BackfillRow) -> str:
     }.get(row.state, "")
 
 
-def _folder(row: BackfillRow) -> str:
-    return f"work/{row.dataset_id}/backfills/{row.backfill_id}"
-
-
 def audit_path(row: BackfillRow) -> str:
-    return f"{_folder(row)}/audit.jsonl"
+    return backfill_path(row.dataset_id, row.backfill_id, "audit.jsonl")
 
 
 def _audit(world: World, row: BackfillRow, event: str, **facts: Any) -> None:
@@ -650,4 +647,4 @@ def _summarise(world: World, row: BackfillRow) -> None:
         gates={v["gate"]: "deny" if v.get("reasons") else "review" if v.get("review") else "pass" for v in verdicts},
         started_at=row.put_at, finished_at=rfc3339(world.clock.now()),
     )  # fmt: skip
-    world.data.replace(f"{_folder(row)}/summary.json", pretty(summary))
+    world.data.replace(backfill_path(row.dataset_id, row.backfill_id, "summary.json"), pretty(summary))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.evidence.receipts import _tool_versions, pretty, receipt_path
+from kfm.evidence.receipts import _tool_versions, pretty
 from kfm.jobs import JOB_MODULES, module_of
 from kfm.judge.boundary import Opened, data_of
 from kfm.model import ids
@@ -19,6 +19,7 @@ from kfm.model.errors import Denied, KfmError, StepFailed, UsageError
 from kfm.model.ledger import JobRow
 from kfm.model.masking import masked
 from kfm.model.meant import meant
+from kfm.model.paths import receipt_path
 from kfm.model.receipt import PolicyDecision, Provenance, Receipt, ReceiptError, ReceiptInput, ReceiptOutput
 from kfm.model.schedule import without_emitter
 from kfm.run.claim import check_switch

@@ -14,6 +14,7 @@ from kfm.evidence.run_files import pack_noops
 from kfm.judge.release import check_shown
 from kfm.model.errors import Fenced, KfmError, StepFailed
 from kfm.model.ledger import LedgerRow
+from kfm.model.paths import gc_folder
 from kfm.model.staged import is_assembly
 from kfm.run.claim import check_kept, check_switch
 from kfm.run.update import update
@@ -268,7 +269,7 @@ def _unfinished_business(world: World, dataset_id: str) -> bool:
 
 def _swept_half(world: World, dataset_id: str) -> bool:
     """Whether a sweep was killed: what is shown may still name what it removed."""
-    plans = set(world.data.names(f"work/{dataset_id}/gc"))
+    plans = set(world.data.names(gc_folder(dataset_id)))
     return any(path.endswith(".json") and f"{path.removesuffix('.json')}.done" not in plans for path in plans)
 
 

@@ -7,6 +7,7 @@ from kfm.extras.search.base import FORMAT, build, model, passages
 from kfm.jobs.base import JobContext, JobResult, JobType, readable
 from kfm.judge.boundary import Opened, located
 from kfm.model.errors import StepFailed
+from kfm.model.paths import indexes_folder
 from kfm.model.receipt import ReceiptInput, ReceiptOutput
 from kfm.model.search import IndexNote
 from kfm.upkeep.search import index_note, index_path
@@ -30,7 +31,7 @@ def run(ctx: JobContext) -> JobResult:
     if note is None or made:
         note = _make(ctx, ref, path, bool(wanted))
     ours = tuple(index_path(kept).rpartition("/")[0] + "/" for kept in (ref, resolve(ctx.world, ctx.dataset_id)))
-    for old in [p for p in ctx.world.data.names(f"work/{ref.dataset_id}/index") if not p.startswith(ours)]:
+    for old in [p for p in ctx.world.data.names(indexes_folder(ref.dataset_id)) if not p.startswith(ours)]:
         ctx.world.data.remove(old)
     kind = f"words and meaning ({note.model})" if note.model else "words only"
     return JobResult(

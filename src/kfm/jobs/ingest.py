@@ -3,11 +3,11 @@
 import msgspec
 
 from kfm.evidence.closing import owed
-from kfm.evidence.receipts import receipt_path
 from kfm.jobs.base import JobContext, JobResult, JobType
 from kfm.jobs.drive import run_target
 from kfm.model.errors import Denied, Fenced
 from kfm.model.job import Request
+from kfm.model.paths import receipt_path
 from kfm.model.receipt import PolicyDecision, ReceiptOutput
 from kfm.model.schedule import trigger_of
 from kfm.store.base import Tx

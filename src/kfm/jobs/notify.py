@@ -14,6 +14,7 @@ from kfm.model import canonical, ids
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, UsageError
 from kfm.model.masking import keep_secret
+from kfm.model.paths import notice_path
 from kfm.model.receipt import PolicyDecision, ReceiptOutput
 
 __all__ = ["JOB", "Notice"]
@@ -87,7 +88,7 @@ def _notices(ctx: JobContext) -> list[Notice]:
 
 def _send(ctx: JobContext, notice: Notice) -> bool:
     """Log, post, then mark as told; False when it was told before."""
-    root, marker = ctx.world.root, f"ledger/notices/{notice.id}.json"
+    root, marker = ctx.world.root, notice_path(notice.id)
     if root.exists(marker):
         return False
     line = msgspec.json.encode(notice)

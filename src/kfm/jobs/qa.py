@@ -9,6 +9,7 @@ from kfm.evidence.receipts import pretty
 from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters
 from kfm.model import ids
 from kfm.model.errors import StepFailed
+from kfm.model.paths import qa_path
 from kfm.model.receipt import PolicyDecision, ReceiptInput, ReceiptOutput
 from kfm.model.verdict import Verdict
 from kfm.upkeep.judge_again import Judgement, judge_ref
@@ -121,9 +122,8 @@ def _keep(ctx: JobContext, report: QaReport) -> tuple[str, str]:
     """Write the report once; another judgement of the same version lies beside the first."""
     content = pretty(report)
     digest = ids.digest(content)
-    folder = f"work/{report.dataset_id}/qa"
     for name in (report.version_id, f"{report.version_id}.{digest.removeprefix('sha256:')[:16]}"):
-        path = f"{folder}/{name}.json"
+        path = qa_path(report.dataset_id, name)
         if ctx.world.data.create(path, content) or ctx.world.data.read(path) == content:
             return path, digest
     raise StepFailed(f"{path} holds something else.", expected="the same report or none", remedy="`kfm doctor` looks for damage.")

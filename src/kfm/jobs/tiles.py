@@ -11,6 +11,7 @@ from kfm.jobs.base import JobContext, JobResult, JobType, readable
 from kfm.judge.boundary import Opened, located
 from kfm.model import canonical
 from kfm.model.errors import IntegrityError
+from kfm.model.paths import version_tiles_folder
 from kfm.model.receipt import PolicyDecision, ReceiptInput, ReceiptOutput
 from kfm.world.world import World
 from kfm.zones.base import hash_file, room
@@ -20,7 +21,7 @@ __all__ = ["JOB", "tiles_folder"]
 
 def tiles_folder(ref: Opened, options: Options) -> str:
     """Where the tiles of a version lie; those made with options of their own lie in a folder named after them."""
-    base = f"work/{ref.dataset_id}/tiles/{ref.version_id}"
+    base = version_tiles_folder(ref.dataset_id, ref.version_id)
     if options == Options():
         return base
     return f"{base}/{hashlib.sha256(canonical.dumps(msgspec.to_builtins(options))).hexdigest()[:12]}"

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.catalog.base import dcat_path
 from kfm.channel.chain import version_kept_out, withdrawn_by
 from kfm.evidence.agreed import not_agreed
 from kfm.evidence.captures import parse_checksums
@@ -21,6 +20,7 @@ from kfm.judge.release import candidate_of, digest_of, open_table
 from kfm.model.content import rules_in
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import Generation, LedgerRow
+from kfm.model.paths import dcat_path, version_path
 from kfm.model.verdict import Reason
 from kfm.model.version import is_record
 from kfm.policy.base import Decision
@@ -189,7 +189,7 @@ def _of_version(world: World, text: str, reader: Reader, *, records: bool) -> Op
     ref = resolve(world, text)
     folder = f"{ref.dataset_id}/{ref.version_id}"
     try:
-        listed = parse_checksums(world.data.read(f"processed/{folder}/checksums.sha256"))
+        listed = parse_checksums(world.data.read(version_path(ref.dataset_id, ref.version_id, "checksums.sha256")))
     except (FileNotFoundError, UnicodeDecodeError, ValueError) as error:
         raise _damaged("checksums.sha256", text, "the files of the version, each with its digest") from error
     digests = {path: digest for path, digest in listed.items() if records or not is_record(path)}
@@ -203,7 +203,7 @@ def _of_version(world: World, text: str, reader: Reader, *, records: bool) -> Op
         version_id=ref.version_id,
         version_digest=ref.version_digest,
         generation=ref.generation,
-        files={path: world.data.local(f"processed/{folder}/{path}") for path in digests},
+        files={path: world.data.local(version_path(ref.dataset_id, ref.version_id, path)) for path in digests},
         digests=digests,
         business_key=entry.business_key if entry is not None else (),
         allowed=allowed,

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from kfm.evidence.proposal import Compared, Comparison, comparison_of, load, proposal_path
+from kfm.evidence.proposal import Compared, Comparison, comparison_of, load
 from kfm.evidence.receipts import pretty
 from kfm.judge.boundary import NOBODY, Reader, located
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, KfmError
 from kfm.model.ledger import LedgerRow
+from kfm.model.paths import proposal_path
 from kfm.world.world import World
 
 __all__ = ["compare", "waiting"]

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from kfm.catalog.base import Described, collection_path, item_path
+from kfm.catalog.base import Described
 from kfm.catalog.check import check_records
 from kfm.catalog.dcat import dcat
 from kfm.catalog.stac import stac_collection, stac_item
@@ -21,6 +21,7 @@ from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied
 from kfm.model.ledger import Generation
+from kfm.model.paths import collection_path, dcat_path, item_path, version_path
 from kfm.model.verdict import Evidence, Reason, Verdict, judge_all
 from kfm.model.version import ATTESTATION
 from kfm.policy.base import Decision
@@ -221,13 +222,13 @@ def catalog_reasons(world: World, described: Described, prov_path: str, prov: by
     """What the catalogs will say once this candidate is official, checked before it is; `files` are those it will bring."""
     dataset_id, version_id = described.dataset_id, str(described.version_id)
     kept = [v for v in described.previous if world.data.exists(item_path(dataset_id, v))]
-    listed: dict[str, bytes] = {f"catalog/dcat/{dataset_id}.json": dcat(described)}
+    listed: dict[str, bytes] = {dcat_path(dataset_id): dcat(described)}
     if prov is not None:
         listed[prov_path] = prov
     if described.bbox is not None:
-        listed[f"catalog/stac/{dataset_id}/collection.json"] = stac_collection(described, [version_id, *kept])
+        listed[collection_path(dataset_id)] = stac_collection(described, [version_id, *kept])
         listed[item_path(dataset_id, version_id)] = stac_item(described)
-    coming = {*listed, *(f"processed/{dataset_id}/{version_id}/{path}" for path in files)}
+    coming = {*listed, *(version_path(dataset_id, version_id, path) for path in files)}
     leaving = collection_path(dataset_id) if described.bbox is None else ""  # a projection of the version before; it goes with it
     return [reason(*r) for r in check_records(listed, described, lambda p: p in coming or (p != leaving and world.data.exists(p)))]
 
@@ -262,7 +263,7 @@ def official_candidate(world: World, dataset_id: str, head: Generation) -> dict[
     """An official version in the shape of a candidate, from its own records."""
     facts = read_facts(world.data, dataset_id, str(head.version_id))
     for path, artifact in facts["artifacts"].items():
-        artifact["from"] = f"processed/{dataset_id}/{head.version_id}/{path}"
+        artifact["from"] = version_path(dataset_id, head.version_id, path)
     return {**facts, "base_generation": head.generation - 1, "base_version": None, "books": {"read": 0}, "released": None}
 
 

@@ -10,6 +10,7 @@ from kfm.judge.release import candidate_of, govern_job, open_table, records_of_v
 from kfm.model.content import rules_in
 from kfm.model.errors import Denied, StepFailed
 from kfm.model.ledger import Generation, LedgerRow
+from kfm.model.paths import version_path
 from kfm.world.world import World
 from kfm.zones.base import copied, hash_file, room
 
@@ -46,7 +47,7 @@ def _official(world: World, head: Generation) -> dict[str, Any]:
     """The records the official version was released from, or the version itself where nothing was."""
     dataset_id, version_id = head.dataset_id, str(head.version_id)
     facts = read_facts(world.data, dataset_id, version_id)
-    kept = {p: {**a, "from": f"processed/{dataset_id}/{version_id}/{p}"} for p, a in facts["artifacts"].items()}
+    kept = {p: {**a, "from": version_path(dataset_id, version_id, p)} for p, a in facts["artifacts"].items()}
     found = records_of_version(world, dataset_id, version_id, kept) if world.is_private(dataset_id) else kept
     if set(found) != set(kept):
         raise StepFailed(

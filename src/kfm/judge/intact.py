@@ -8,14 +8,15 @@ from kfm.channel.chain import pinned_parts
 from kfm.evidence.captures import parse_checksums
 from kfm.evidence.folder_check import Verified, verify_in_zone
 from kfm.evidence.journal import Journal
-from kfm.evidence.proposal import load, proposal_path
-from kfm.evidence.receipts import find_receipt, run_folder
+from kfm.evidence.proposal import load
+from kfm.evidence.receipts import find_receipt
 from kfm.judge.derive import fetch_table
 from kfm.keys.attest import check_attestation
 from kfm.model import ids
 from kfm.model.errors import Denied, IntegrityError, KfmError
 from kfm.model.ledger import Generation, LedgerRow
-from kfm.model.staged import is_assembly, pins_path
+from kfm.model.paths import capture_folder, pins_path, proposal_path, run_path, version_folder
+from kfm.model.staged import is_assembly
 from kfm.model.version import ATTESTATION, is_record
 from kfm.world.world import World
 
@@ -34,7 +35,7 @@ def check_files(world: World, row: LedgerRow, wal: Journal | None) -> list[dict[
         return [{"code": "proposal.missing", "message": error.happened, "remedy": error.remedy}]
     listed = {proposal_path(row.dataset_id, row.run_id, n): d for n, d in proposal["files"].items()}
     there = {p: ids.digest(world.kept(p)) for p in listed if world.data.exists(world.lies(p))}
-    receipts = {f"{run_folder(row)}/{n}": d for n, d in proposal["receipts"].items()}
+    receipts = {run_path(row.dataset_id, row.run_id, n): d for n, d in proposal["receipts"].items()}
     if wal is not None and proposal["approvals"]:  # it waited for people: what it was made from must still be what they relied on
         receipts |= _capture_files(world, row, wal)
     there |= {p: found for p in receipts if (found := world.named(p)) is not None}
@@ -67,7 +68,7 @@ def _capture_files(world: World, row: LedgerRow, wal: Journal) -> dict[str, str]
 
 
 def _files_of_capture(world: World, row: LedgerRow, capture_id: str | None) -> dict[str, str]:
-    folder = f"raw/{row.dataset_id}/captures/{capture_id}"
+    folder = capture_folder(row.dataset_id, str(capture_id))
     if not world.data.exists(f"{folder}/checksums.sha256"):
         return {f"{folder}/checksums.sha256": ""}
     return {f"{folder}/{n}": d for n, d in parse_checksums(world.data.read(f"{folder}/checksums.sha256")).items()}
@@ -85,7 +86,7 @@ def check_version_folder(world: World, row: LedgerRow, artifacts: Mapping[str, s
 
     Its records are those of its first promotion; they speak of the same bytes.
     """
-    found, where = Verified(), f"processed/{row.dataset_id}/{row.version_id}"
+    found, where = Verified(), version_folder(row.dataset_id, row.version_id)
     verify_in_zone(world.data, where, found)
     listed = parse_checksums(world.data.read(f"{where}/checksums.sha256"))
     if not found.problems and {p: d for p, d in listed.items() if not is_record(p)} != artifacts:

@@ -16,14 +16,14 @@ from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.labels import NEW_COLUMNS, explains, made_columns, release_steps
 from kfm.model.ledger import Generation
-from kfm.model.paths import part_folder
+from kfm.model.paths import part_folder, precise_path, proposal_path, rule_path, version_path
 from kfm.world.runlog import RunLog
 from kfm.world.world import World
 from kfm.zones.base import hash_file, room
 
 __all__ = [
-    "Released", "Stored", "candidate_of", "candidate_path", "check_shown", "digest_of", "explained_before", "govern_job", "governed", "is_withheld", "keep_precise", "keep_released",
-    "new_columns", "open_table", "precise_path", "records_of_version", "release", "release_mark", "release_marks", "rule_path", "sealed_records", "shown_last",
+    "Released", "Stored", "candidate_of", "check_shown", "digest_of", "explained_before", "govern_job", "governed", "is_withheld", "keep_precise", "keep_released",
+    "new_columns", "open_table", "records_of_version", "release", "release_mark", "release_marks", "sealed_records", "shown_last",
     "store_table", "suppress_rules",
 ]  # fmt: skip
 
@@ -40,22 +40,14 @@ class Keeper(Protocol):
     def make_room(self, path: str, digest: str) -> None: ...
 
 
-def candidate_path(dataset_id: str, run_id: str) -> str:
-    return f"work/{dataset_id}/proposals/{run_id}/candidate.json"
-
-
 def candidate_of(world: World, dataset_id: str, run_id: str) -> dict[str, Any] | None:
     """What a run proposed, None when it left nothing that can be read."""
-    path = candidate_path(dataset_id, run_id)
+    path = proposal_path(dataset_id, run_id, "candidate.json")
     try:
         found: dict[str, Any] = canonical.loads(world.kept(path))
     except (KfmError, OSError):
         return None
     return found
-
-
-def rule_path(dataset_id: str, commitment: str) -> str:
-    return f"work/{dataset_id}/withdrawals/{commitment.rpartition(':')[2][:32]}.json"
 
 
 def suppress_rules(world: World, dataset_id: str, suppressed: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
@@ -178,11 +170,6 @@ def new_columns(added: Sequence[str]) -> tuple[str, ...]:
     return (f"{NEW_COLUMNS}: {plain(named)}",) if added else ()
 
 
-def precise_path(dataset_id: str, version_id: str) -> str:
-    """Where it is written down which sealed records a version was released from."""
-    return f"work/{dataset_id}/precise/{version_id}.json"
-
-
 def keep_precise(world: World, dataset_id: str, version_id: str, records: Stored) -> None:
     """Write down which sealed records a version was released from; how many they are is nobody's business."""
     path = precise_path(dataset_id, version_id)
@@ -197,7 +184,7 @@ def _kept(world: World, dataset_id: str, base: str | None, sealed: Stored | None
     if base is None:
         return {}, {}
     facts = read_facts(world.data, dataset_id, base)
-    kept = {path: {**a, "from": f"processed/{dataset_id}/{base}/{path}"} for path, a in facts["artifacts"].items()}
+    kept = {path: {**a, "from": version_path(dataset_id, base, path)} for path, a in facts["artifacts"].items()}
     return kept, records_of_version(world, dataset_id, base, kept, sealed)
 
 

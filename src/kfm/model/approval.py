@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-__all__ = ["ACCEPT", "Approval", "Recorded", "Terms", "approvals_path"]
+__all__ = ["ACCEPT", "Approval", "Recorded", "Terms"]
 
 ACCEPT = "accept-change"  # the verdict of an operator where nobody else has to approve
 
@@ -61,8 +61,3 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     approvals: tuple[dict[str, Any], ...]  # the envelopes
     acceptances: tuple[dict[str, Any], ...]
     grants: tuple[dict[str, Any], ...]
-
-
-def approvals_path(dataset_id: str, run_id: str) -> str:
-    """Where the record of a run's approvals lies once its generation exists."""
-    return f"catalog/approvals/{dataset_id}/run_{run_id}.json"

@@ -5,7 +5,7 @@ import msgspec
 from kfm.model.content import Place
 from kfm.model.ledger import LedgerRow
 
-__all__ = ["ASSEMBLE", "Part", "Pins", "is_assembly", "pins_path"]
+__all__ = ["ASSEMBLE", "Part", "Pins", "is_assembly"]
 
 ASSEMBLE = "assemble"  # the trigger of an assembling run
 
@@ -33,10 +33,6 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True):
     dataset_id: str
     backfill: str
     parts: tuple[Part, ...]
-
-
-def pins_path(dataset_id: str, digest: str) -> str:
-    return f"work/{dataset_id}/assemblies/{digest.removeprefix('sha256:')[:32]}.json"
 
 
 def is_assembly(row: LedgerRow) -> bool:

@@ -6,12 +6,11 @@ from typing import Any
 
 import msgspec
 
-from kfm.catalog.base import prov_path
 from kfm.channel.chain import version_kept_out, withdrawn_by, withdrawn_parts
 from kfm.connectors.base import TransformResult
 from kfm.evidence.closing import end_parts, follow_up
 from kfm.evidence.journal import Journal, Page
-from kfm.evidence.proposal import acceptable, load, needed, proposal_path, registry_digest, terms_before
+from kfm.evidence.proposal import acceptable, load, needed, registry_digest, terms_before
 from kfm.evidence.quarantine import check_base
 from kfm.evidence.receipts import finish, run_files
 from kfm.evidence.version_records import origin_of, prov_record, version_records
@@ -35,6 +34,7 @@ from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, Fenced, IntegrityError, KfmError
 from kfm.model.ledger import Generation, LedgerRow, Token, is_older, stamps_of
 from kfm.model.origin import SAMPLE, origins_of
+from kfm.model.paths import proposal_path, prov_path
 from kfm.model.staged import is_assembly
 from kfm.model.version import is_record
 from kfm.policy.base import Decision

@@ -14,16 +14,16 @@ from kfm.evidence.captures import render_raw
 from kfm.evidence.closing import close_runs
 from kfm.evidence.journal import Journal, fold, payload_of
 from kfm.evidence.moments import check_clock
-from kfm.evidence.receipts import JOB_TYPE, receipt_path
+from kfm.evidence.receipts import JOB_TYPE
 from kfm.evidence.run_files import read_run_file
 from kfm.judge.release import Stored, open_table, store_table
 from kfm.model import canonical, ids
 from kfm.model.dataset import Column
 from kfm.model.errors import IntegrityError, StepFailed, UsageError
 from kfm.model.ledger import Generation, LedgerRow, Token, WalRecord
-from kfm.model.paths import part_folder
+from kfm.model.paths import channel_folder, part_folder, parts_folder, pins_path, proposals_folder, receipt_path, run_path, versions_folder
 from kfm.model.plan import Plan, SourceRef, Step
-from kfm.model.staged import ASSEMBLE, Part, Pins, is_assembly, pins_path
+from kfm.model.staged import ASSEMBLE, Part, Pins, is_assembly
 from kfm.run.assemble import propose
 from kfm.run.claim import Answer, Claimed, LookAgain, Noop, Settle, approved, check_switch, denied_before, keep_plan, new_row
 from kfm.run.look import Captured
@@ -376,12 +376,12 @@ def _payload_of(world: World, row: LedgerRow) -> dict[str, Any]:
         records = [msgspec.json.decode(line, type=WalRecord) for line in raw.splitlines()]
     steps = fold(records)
     if "transform" not in steps:
-        raise _damaged(f"work/{row.dataset_id}/runs/{row.run_id}/wal.jsonl", "the journal of the part")
+        raise _damaged(run_path(row.dataset_id, row.run_id, "wal.jsonl"), "the journal of the part")
     veil = world.veil(row.dataset_id)
     capture = payload_of(steps["capture"], veil)["capture_id"]
     found: dict[str, Any] = {**payload_of(steps["transform"], veil), "capture_id": capture}
     if found.get("part") != row.part:
-        raise _damaged(f"work/{row.dataset_id}/runs/{row.run_id}/wal.jsonl", str(row.part))
+        raise _damaged(run_path(row.dataset_id, row.run_id, "wal.jsonl"), str(row.part))
     return found
 
 
@@ -416,11 +416,11 @@ def _captured(rows: Sequence[LedgerRow]) -> Captured:
 def _plan(target: Target, input_hash: str) -> Plan:
     """Names what the parts hold, not the list of them: that tells who made them, and a repeat has other run ids."""
     steps = (
-        Step(id="transform", phase="EXECUTE", effect="keyed", targets=(f"work/{target.dataset_id}/parts",)),
-        Step(id="assemble", phase="EXECUTE", effect="keyed", needs=("transform",), targets=(f"work/{target.dataset_id}/proposals",)),
-        Step(id="version", phase="UPSERT", effect="keyed", needs=("assemble",), targets=(f"processed/{target.dataset_id}",)),
+        Step(id="transform", phase="EXECUTE", effect="keyed", targets=(parts_folder(target.dataset_id),)),
+        Step(id="assemble", phase="EXECUTE", effect="keyed", needs=("transform",), targets=(proposals_folder(target.dataset_id),)),
+        Step(id="version", phase="UPSERT", effect="keyed", needs=("assemble",), targets=(versions_folder(target.dataset_id),)),
         Step(id="lineage", phase="LINEAGE", effect="keyed", needs=("version",), targets=("lineage",)),
-        Step(id="channel", phase="LINEAGE", effect="keyed", needs=("lineage",), targets=(f"catalog/channels/{target.dataset_id}",)),
+        Step(id="channel", phase="LINEAGE", effect="keyed", needs=("lineage",), targets=(channel_folder(target.dataset_id),)),
     )
     return Plan(
         dataset_id=target.dataset_id,

@@ -8,12 +8,12 @@ from kfm.channel.chain import EMPTY, kept_out, unknown_content
 from kfm.evidence.closing import close_runs
 from kfm.evidence.journal import Journal
 from kfm.evidence.moments import check_clock
-from kfm.evidence.receipts import receipt_path
 from kfm.model import canonical, ids
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, KfmError, StepFailed, UsageError
 from kfm.model.ledger import UNCHANGED, Generation, HeadKey, LedgerRow, NoopRow, Token, after_stamp, is_older, stamps_of
+from kfm.model.paths import receipt_path
 from kfm.model.plan import Plan, plan_hash
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly

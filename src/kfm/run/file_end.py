@@ -10,6 +10,7 @@ from kfm.connectors.base import LINES, Refusal, ends_open, refusal_of_cut
 from kfm.fetch.base import Fetched
 from kfm.model.dataset import Source
 from kfm.model.ledger import LedgerRow
+from kfm.model.paths import capture_folder
 from kfm.run.answers import capture_name
 from kfm.world.world import Target, World
 
@@ -69,7 +70,7 @@ class Ending:
         """What the bytes themselves say, where they are still here in plain: captures of earlier versions carry no mark."""
         names = {f"{s['source_id']}.{self._target.entry.source.format}": s["digest"] for s in sources}
         capture = capture_name(self._world, row.dataset_id, names)
-        path = f"raw/{row.dataset_id}/captures/{capture}/{source_id}.{self._target.entry.source.format}"
+        path = f"{capture_folder(row.dataset_id, capture)}/{source_id}.{self._target.entry.source.format}"
         return self._world.data.exists(path) and ends_open(self._world.data.local(path))
 
 

@@ -17,6 +17,7 @@ from kfm.model import ids
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, IntegrityError, StepFailed
 from kfm.model.ledger import Generation, HeadKey, LedgerRow, believable
+from kfm.model.paths import capture_folder
 from kfm.model.plan import SourceRef
 from kfm.model.window import seconds
 from kfm.run.answers import OWN, Limits, canonical_url_of, capture_name, say_odd, with_type_checked
@@ -365,7 +366,7 @@ def capture_again(world: World, row: LedgerRow, scratch: Path) -> Captured:
 
 def captured_file(world: World, dataset_id: str, capture_id: str, name: str, scratch: Path) -> Path | None:
     """The bytes of a captured file as they came: in place, or unsealed into `scratch`; None when they are not there."""
-    path = f"raw/{dataset_id}/captures/{capture_id}/{name}"
+    path = f"{capture_folder(dataset_id, capture_id)}/{name}"
     if world.data.exists(path):
         return world.data.local(path)
     if world.vaults is None or not world.data.exists(path + SEALED):

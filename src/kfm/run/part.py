@@ -15,7 +15,7 @@ from kfm.evidence.quarantine import is_lifted, keep_rows
 from kfm.keys.commitments import SEALED
 from kfm.model.errors import Denied, IntegrityError
 from kfm.model.ledger import LedgerRow, believable, with_stamp
-from kfm.model.paths import part_folder
+from kfm.model.paths import capture_folder, part_folder
 from kfm.run.look import Captured
 from kfm.run.transforming import known_columns, known_words, transform_job
 from kfm.run.work import Work
@@ -135,7 +135,7 @@ def _kept_part(work: Work, wal: Journal) -> TransformResult | None:
 
 
 def _capture_intact(work: Work, captured: Captured) -> bool:
-    folder = f"raw/{work.target.dataset_id}/captures/{captured.capture_id}"
+    folder = capture_folder(work.target.dataset_id, captured.capture_id)
     if not work.world.data.exists(f"{folder}/checksums.sha256"):
         return False
     listed = parse_checksums(work.world.data.read(f"{folder}/checksums.sha256"))
@@ -145,7 +145,7 @@ def _capture_intact(work: Work, captured: Captured) -> bool:
 def _store_capture(work: Work, captured: Captured, scratch: Path) -> None:
     files, sources = captured.files, captured.sources
     if work.private:
-        folder = f"raw/{work.target.dataset_id}/captures/{captured.capture_id}"
+        folder = capture_folder(work.target.dataset_id, captured.capture_id)
         there = {name: work.world.data.local(f"{folder}/{name}{SEALED}") for name in files}  # of a run that was killed, or forced
         files = {name + SEALED: _sealed(work, path, scratch, there[name]) for name, path in files.items()}
         kept = [hash_file(path) for path in files.values()]
@@ -169,7 +169,7 @@ def _sealed(work: Work, path: Path, scratch: Path, like: Path | None = None) -> 
 
 
 def _transform_job(work: Work, captured: Captured, base: str | None) -> TransformJob:
-    folder = f"raw/{work.target.dataset_id}/captures/{captured.capture_id}"
+    folder = capture_folder(work.target.dataset_id, captured.capture_id)
     stored = {name: path if work.private else work.world.data.local(f"{folder}/{name}") for name, path in captured.files.items()}
     inputs = {s["source_id"]: (stored[n], s["digest"]) for n, s in zip(captured.files, captured.sources)}
     job = transform_job(work.target, inputs, known_columns(work.world, work.target, base))

@@ -14,16 +14,17 @@ from kfm.evidence.captures import checksums
 from kfm.evidence.closing import close_log, end_parts, follow_up, idempotency_state
 from kfm.evidence.journal import Journal, Page
 from kfm.evidence.projection import deliver, project
-from kfm.evidence.proposal import approvals_of, count, load, proposal_path, record_approvals, registry_digest, rejected_by, uncompared
-from kfm.evidence.receipts import finish, promotion_of, run_folder, seal, without_values
+from kfm.evidence.proposal import approvals_of, count, load, record_approvals, registry_digest, rejected_by, uncompared
+from kfm.evidence.receipts import finish, promotion_of, seal, without_values
 from kfm.judge.intact import check_files, check_version_folder, inputs_changed
-from kfm.judge.release import candidate_path, keep_precise, new_columns, open_table
+from kfm.judge.release import keep_precise, new_columns, open_table
 from kfm.model import canonical, ids
 from kfm.model.change import change_told
 from kfm.model.channel import GenerationPredicate
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed
 from kfm.model.ledger import LedgerRow, Token, head_key_of
+from kfm.model.paths import announcements_folder, proposal_path, run_path, version_folder
 from kfm.model.receipt import PolicyAsked, Promotion
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
@@ -253,7 +254,7 @@ class _Promote:
         missing = check_files(self.world, self.row, self.wal)
         if missing:
             return [{"gate": "integrity", "reasons": missing}], {}
-        path = candidate_path(self.row.dataset_id, self.row.run_id)
+        path = proposal_path(self.row.dataset_id, self.row.run_id, "candidate.json")
         try:
             candidate: dict[str, Any] = canonical.loads(self.world.kept(path))
         except (OSError, KfmError) as error:
@@ -307,7 +308,7 @@ class _Promote:
                     return Ended("waits for a person")
                 row = page.move(tx, "PROPOSED", intent=head.generation + 1)
                 page.make("UPSERT", "version", "IN_PROGRESS", self._named(row, page.held, verdicts))
-                page.make("LINEAGE", "lineage", "PENDING", {"cypher": f"{run_folder(row)}/lineage.cypher"})
+                page.make("LINEAGE", "lineage", "PENDING", {"cypher": run_path(row.dataset_id, row.run_id, "lineage.cypher")})
             elif (
                 promotion_of(self.wal.records, world.veil(row.dataset_id)) is None
             ):  # named by an older kfm, which did not say what it looked at
@@ -341,14 +342,14 @@ class _Promote:
     def _publish(self, candidate: dict[str, Any]) -> Generator[str, None, None]:
         """UPSERT the version, then lineage and outbox in one commit, then the receipts: all before ★."""
         row, wal = self.row, self.wal
-        self.world.root.local(f"releases/{row.dataset_id}/{row.intent}")  # where it will be announced, once ★ has happened
+        self.world.root.local(f"{announcements_folder(row.dataset_id)}/{row.intent}")  # where it will be announced, once ★ has happened
         if candidate["precise"]:
             keep_precise(self.world, row.dataset_id, str(row.version_id), candidate["precise"])
         self._write_version(candidate)
         yield "version written"
         record = record_of(self.world.stand_in, row, candidate["artifacts"], labels_told(wal.payload("plan")))
-        self.world.publish(self.log).write_file(f"{run_folder(row)}/lineage.cypher", cypher(record).encode())
-        self.world.publish(self.log).write_file(f"{run_folder(row)}/openlineage.json", openlineage(record))
+        self.world.publish(self.log).write_file(run_path(row.dataset_id, row.run_id, "lineage.cypher"), cypher(record).encode())
+        self.world.publish(self.log).write_file(run_path(row.dataset_id, row.run_id, "openlineage.json"), openlineage(record))
         yield "cypher written"
         wal.done("UPSERT", "version", {"version_id": row.version_id})
         wal.done("LINEAGE", "lineage", {"edges": len(edges(record))})
@@ -370,7 +371,7 @@ class _Promote:
     def _write_version(self, candidate: dict[str, Any]) -> None:
         """Artifacts and records first, `checksums.sha256` last: a folder without it is not a version."""
         row, data = self.row, self.world.data
-        folder = f"processed/{row.dataset_id}/{row.version_id}"
+        folder = version_folder(row.dataset_id, row.version_id)
         artifacts = {path: artifact["digest"] for path, artifact in candidate["artifacts"].items()}
         if data.exists(f"{folder}/checksums.sha256"):
             check_version_folder(self.world, row, artifacts)

@@ -19,7 +19,7 @@ from kfm.model.errors import Denied, IntegrityError, StepFailed
 from kfm.model.kinds import KINDS
 from kfm.model.labels import explains, obligations, unshown
 from kfm.model.ledger import is_older, stamps_of
-from kfm.model.paths import part_folder
+from kfm.model.paths import part_folder, version_path
 from kfm.run.work import Work
 from kfm.world.world import Target, World
 from kfm.zones.base import room
@@ -99,7 +99,7 @@ def measured(world: World, target: Target, tables: Tables, base: str | None) -> 
     if (facts["transform_hash"], facts["updater_version"]) != (target.transform_hash, target.pipeline_version):
         return Measured(**rows, other_rules=True)
     limits = change_limits(target.entry)
-    old = {p: {**a, "from": f"processed/{target.dataset_id}/{base}/{p}"} for p, a in facts["artifacts"].items() if p.endswith(".parquet")}
+    old = {p: {**a, "from": version_path(target.dataset_id, base, p)} for p, a in facts["artifacts"].items() if p.endswith(".parquet")}
     pairs = [(old[p], a) for p, a in sorted(tables.artifacts.items()) if p in old and a["digest"] != old[p]["digest"]]
     if any(is_withheld(a) for _, a in pairs) or (limits.cells is None and limits.deletions is None):
         return Measured(**rows)

@@ -14,7 +14,7 @@ from kfm.evidence.folder_check import Verified, verify_in_zone
 from kfm.evidence.moments import check_clock
 from kfm.evidence.projection import project
 from kfm.evidence.version_records import derived_prov, read_facts, version_records
-from kfm.judge.release import governed, keep_precise, keep_released, open_table, records_of_version, rule_path, suppress_rules
+from kfm.judge.release import governed, keep_precise, keep_released, open_table, records_of_version, suppress_rules
 from kfm.keys.attest import statement
 from kfm.model import canonical, ids
 from kfm.model.channel import GenerationPredicate, Lift, Lifted
@@ -22,6 +22,7 @@ from kfm.model.clock import rfc3339
 from kfm.model.content import EVERYTHING
 from kfm.model.errors import Denied, IntegrityError, UsageError
 from kfm.model.ledger import Generation
+from kfm.model.paths import derived_path, rule_path, version_folder, version_path
 from kfm.store.base import Tx
 from kfm.world.world import World
 from kfm.zones.base import room
@@ -241,7 +242,7 @@ def _is_held(head: Generation, one: Generation) -> bool:
 
 
 def _check_whole(world: World, dataset_id: str, found: Generation) -> None:
-    folder, whole = f"processed/{dataset_id}/{found.version_id}", Verified()
+    folder, whole = version_folder(dataset_id, found.version_id), Verified()
     verify_in_zone(world.data, folder, whole)
     if whole.problems:
         raise IntegrityError(
@@ -274,7 +275,7 @@ def _nothing(dataset_id: str, what: str = "") -> UsageError:
 def _left(world: World, head: Generation, gone: str) -> tuple[str | None, str | None]:
     """The version that is left without one table."""
     facts = read_facts(world.data, head.dataset_id, str(head.version_id))
-    folder = f"processed/{head.dataset_id}/{head.version_id}"
+    folder = version_folder(head.dataset_id, head.version_id)
     left = {p: {**a, "from": f"{folder}/{p}"} for p, a in facts["artifacts"].items() if p != gone}
     if not left:
         return None, None
@@ -297,7 +298,7 @@ def _by_rule(
     raw = canonical.dumps(rule)
     rules = (*suppress_rules(world, dataset_id, head.suppressed), rule)
     facts = read_facts(world.data, dataset_id, head.version_id)
-    kept = {p: {**a, "from": f"processed/{dataset_id}/{head.version_id}/{p}"} for p, a in facts["artifacts"].items()}
+    kept = {p: {**a, "from": version_path(dataset_id, head.version_id, p)} for p, a in facts["artifacts"].items()}
     precise = records_of_version(world, dataset_id, head.version_id, kept) if world.is_private(dataset_id) else kept
     made, last = {}, None
     with world.data.scratch() as scratch:
@@ -388,8 +389,8 @@ def derived(world: World, head: Generation, facts: dict[str, Any], precise: dict
     digests = {p: a["digest"] for p, a in facts["artifacts"].items()}
     candidate = derived_candidate(world, facts)
     version_id, full = candidate["version_id"], candidate["version_digest"]
-    folder = f"processed/{dataset_id}/{version_id}"
-    world.data.replace(f"work/{dataset_id}/derived/{version_id}.json", derived_prov(world, entry, head, candidate))
+    folder = version_folder(dataset_id, version_id)
+    world.data.replace(derived_path(dataset_id, version_id), derived_prov(world, entry, head, candidate))
     if precise:
         keep_precise(world, dataset_id, str(version_id), precise)
     if world.data.exists(f"{folder}/checksums.sha256"):

@@ -9,6 +9,7 @@ from msgspec import UNSET
 from kfm.connectors.base import InputFile, TransformJob
 from kfm.evidence.version_records import read_facts
 from kfm.model.dataset import Column
+from kfm.model.paths import version_path
 from kfm.world.world import Target, World
 
 __all__ = ["known_columns", "known_words", "transform_job"]
@@ -59,7 +60,7 @@ def known_columns(world: World, target: Target, base: str | None) -> tuple[Colum
     entry = target.entry
     if entry.schema or base is None or world.is_private(target.dataset_id) or entry.release is not None:
         return ()
-    if not world.data.exists(f"processed/{target.dataset_id}/{base}/version.json"):
+    if not world.data.exists(version_path(target.dataset_id, base, "version.json")):
         return ()
     facts = read_facts(world.data, target.dataset_id, base)
     if facts["transform_hash"] != target.transform_hash and entry.merge == "replace" and not target.win:
@@ -69,7 +70,7 @@ def known_columns(world: World, target: Target, base: str | None) -> tuple[Colum
 
 def known_words(world: World, target: Target, base: str | None) -> dict[str, int]:
     """How many words each document has in the version a run stands on."""
-    path = f"processed/{target.dataset_id}/{base}/{target.artifact.rpartition('.')[0]}.ndjson"
+    path = version_path(target.dataset_id, base, f"{target.artifact.rpartition('.')[0]}.ndjson")
     if target.entry.source.kind != "documents" or base is None or not world.data.exists(path):
         return {}
     found: dict[str, int] = {}

@@ -13,6 +13,7 @@ from kfm.evidence.receipts import JOB_TYPE, finish
 from kfm.model.clock import rfc3339
 from kfm.model.errors import UsageError
 from kfm.model.ledger import LedgerRow, Token
+from kfm.model.paths import captures_folder, channel_folder, parts_folder, proposals_folder, version_folder
 from kfm.model.plan import Plan, SourceRef, Step
 from kfm.model.schedule import without_emitter
 from kfm.run.claim import Answer, Claimed, LookAgain, Noop, Settle, check_switch, claim, is_noop
@@ -27,16 +28,16 @@ __all__ = ["look_and_plan", "make_plan", "update"]
 
 def make_plan(target: Target, inputs: tuple[SourceRef, ...]) -> Plan:
     """The plan for these inputs: pure, so the same inputs always give the same bytes."""
-    part = f"work/{target.dataset_id}/parts"
+    part = parts_folder(target.dataset_id)
     steps = (
-        Step(id="capture", phase="EXECUTE", effect="keyed", targets=tuple(f"raw/{target.dataset_id}/captures" for _ in inputs[:1])),
+        Step(id="capture", phase="EXECUTE", effect="keyed", targets=tuple(captures_folder(target.dataset_id) for _ in inputs[:1])),
         Step(id="transform", phase="EXECUTE", effect="keyed", needs=("capture",), targets=(f"{part}/{target.artifact}",)),
-        Step(id="assemble", phase="EXECUTE", effect="keyed", needs=("transform",), targets=(f"work/{target.dataset_id}/proposals",)),
+        Step(id="assemble", phase="EXECUTE", effect="keyed", needs=("transform",), targets=(proposals_folder(target.dataset_id),)),
         Step(
-            id="version", phase="UPSERT", effect="keyed", needs=("assemble",), targets=(f"processed/{target.dataset_id}/{target.artifact}",)
+            id="version", phase="UPSERT", effect="keyed", needs=("assemble",), targets=(version_folder(target.dataset_id, target.artifact),)
         ),
         Step(id="lineage", phase="LINEAGE", effect="keyed", needs=("version",), targets=("lineage",)),
-        Step(id="channel", phase="LINEAGE", effect="keyed", needs=("lineage",), targets=(f"catalog/channels/{target.dataset_id}",)),
+        Step(id="channel", phase="LINEAGE", effect="keyed", needs=("lineage",), targets=(channel_folder(target.dataset_id),)),
     )
     return Plan(
         dataset_id=target.dataset_id,

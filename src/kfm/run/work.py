@@ -14,6 +14,7 @@ from kfm.model import ids
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, KfmError, Quarantined, StepFailed, StoreUnavailable
 from kfm.model.ledger import LedgerRow, Token
+from kfm.model.paths import aside_path
 from kfm.run.answers import canonical_url_of
 from kfm.run.claim import Claimed, failed_row
 from kfm.run.look import Captured
@@ -236,7 +237,7 @@ class Work:
         """Keep damaged bytes in quarantine and free their name; an empty `path`: nothing but the journal is damaged."""
         world = self.world
         if path and world.data.exists(path):
-            kept = f"ledger/quarantine/{run_id}-{path.split('/')[-2][:8]}-{path.rsplit('/', 1)[-1]}"
+            kept = aside_path(f"{run_id}-{path.split('/')[-2][:8]}-{path.rsplit('/', 1)[-1]}")
             world.root.create(kept, world.data.local(path))
             world.data.remove(path)
         self.log.say("part.damaged", stage="idempotency", level="warning", damaged_run=run_id, path=path, kept="ledger/quarantine")

@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 
-from kfm.catalog.base import prov_path
 from kfm.channel.chain import Channel
 from kfm.cli.call import Parser, guard
 from kfm.cli.jobcall import store_of
@@ -39,7 +38,7 @@ from kfm.model.connector import StageReceipt
 from kfm.model.errors import Denied, KfmError, UsageError
 from kfm.model.ledger import LedgerRow
 from kfm.model.masking import masked
-from kfm.model.paths import part_folder
+from kfm.model.paths import batches_path, capture_folder, dcat_path, part_folder, prov_path, raw_path, run_folder, stac_folder, version_path
 from kfm.model.window import bounds, seconds
 from kfm.run.claim import check_switch
 from kfm.workspace import config
@@ -416,7 +415,7 @@ class _Offline:
 # ---- receipts --------------------------------------------------------------------------------------------------------
 def _told(world: World, call: _Call, outcome: Outcome, spec_hash: str, more: dict[str, Any]) -> int:
     """Write the receipt of a stage, say where it is and what comes next."""
-    where = f"work/{call.dataset_id}/runs/{outcome.run_id}/" + ("artifacts/" if call.args.dry_run else "") + f"{call.stage}_receipt.json"
+    where = run_folder(call.dataset_id, outcome.run_id) + "/" + ("artifacts/" if call.args.dry_run else "") + f"{call.stage}_receipt.json"
     receipt = _kept(world, where)
     if receipt is not None:
         outcome = msgspec.structs.replace(outcome, state=receipt.state, reason=receipt.reason, exit_code=receipt.exit_code)
@@ -481,29 +480,29 @@ def _next(call: _Call, outcome: Outcome) -> str:
 
 def _files(world: World, call: _Call, outcome: Outcome) -> tuple[str, ...]:
     """The evidence a stage left, as far as it is there."""
-    name, run = call.dataset_id, f"work/{call.dataset_id}/runs/{outcome.run_id}"
+    name, run = call.dataset_id, run_folder(call.dataset_id, outcome.run_id)
     row: LedgerRow | None = world.store.read(lambda tx: tx.runs.get(outcome.run_id))
     wanted: list[str] = []
     if call.stage == "ingest" and row is not None:
         step = fold(world.store.read(lambda tx: tx.journals.get(row.wal_id))).get("capture")
-        capture = f"raw/{name}/captures/{payload_of(step, world.veil(name))['capture_id']}" if step is not None else ""
-        wanted = [f"raw/{name}/manifest.yml", f"raw/{name}/checksums.sha256", *(world.data.names(capture) if capture else ())]
+        capture = capture_folder(name, payload_of(step, world.veil(name))["capture_id"]) if step is not None else ""
+        wanted = [raw_path(name, "manifest.yml"), raw_path(name, "checksums.sha256"), *(world.data.names(capture) if capture else ())]
     elif call.stage == "transform" and row is not None and row.part:
         wanted = list(world.data.names(part_folder(name, row.part)))
     elif call.stage == "validate":
         wanted = [f"{run}/{file}.json" for file in ("run_record", "validation_report", "run_manifest")]
     elif call.stage == "promote" and outcome.state == "COMMITTED":
-        wanted = [f"{run}/run_manifest.json", f"processed/{name}/{outcome.version_id}/checksums.sha256"]
+        wanted = [f"{run}/run_manifest.json", version_path(name, outcome.version_id, "checksums.sha256")]
         wanted += _catalogs(world, call, outcome.run_id) if call.args.emit_catalogs else []
     return tuple(path for path in wanted if world.data.exists(path))
 
 
 def _catalogs(world: World, call: _Call, run_id: str) -> list[str]:
     """DCAT, PROV, and STAC where it is spatial; rendered again when a crash left them out."""
-    needed = [f"catalog/dcat/{call.dataset_id}.json", prov_path(call.dataset_id, run_id)]
+    needed = [dcat_path(call.dataset_id), prov_path(call.dataset_id, run_id)]
     if not all(world.data.exists(path) for path in needed):
         project(world, call.dataset_id)
-    return [*needed, *world.data.names(f"catalog/stac/{call.dataset_id}")]
+    return [*needed, *world.data.names(stac_folder(call.dataset_id))]
 
 
 # ---- backfill --------------------------------------------------------------------------------------------------------
@@ -536,7 +535,7 @@ def _backfill(call: _Call) -> int:
 
 
 def _work_off(world: World, call: _Call, grid: Grid, row: BackfillRow, spec_hash: str) -> int:
-    path = f"work/{call.dataset_id}/backfills/{row.backfill_id}.json"
+    path = batches_path(call.dataset_id, row.backfill_id)
     kept = msgspec.json.decode(world.data.read(path)).get("batches", []) if world.data.exists(path) else []
     done = {(b["window"], b["partition"]): b for b in kept if _is_done(b)}
     code, took, began = 0, 0.0, time.monotonic()

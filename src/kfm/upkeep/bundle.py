@@ -22,10 +22,10 @@ from kfm.keys.approvals import check_recorded, last_terms, unapproved, unrecorde
 from kfm.keys.attest import check_attestation, check_witnesses
 from kfm.keys.trust import Head, Trust, led_to, load_root, named_signers, out_of_step
 from kfm.model import canonical, ids
-from kfm.model.approval import approvals_path
 from kfm.model.channel import GenerationPredicate, RootAt
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.origin import origins_of
+from kfm.model.paths import approvals_path, prov_path, version_folder
 from kfm.model.version import ATTESTATION, is_record
 from kfm.upkeep.verify import verify_left
 from kfm.world.world import World
@@ -127,7 +127,7 @@ def bundle(world: World, ref: "Opened", witness: Mapping[str, bytes] | None = No
     trust = world.keys.require_trust()
     head = world.store.transaction(lambda tx: world.channel(ref.dataset_id).head(tx))
     kept = version_kept_out(head, ref.version_id)
-    folder = f"processed/{ref.dataset_id}/{ref.version_id}"
+    folder = version_folder(ref.dataset_id, ref.version_id)
     if kept is not None and kept.how == "suppressed":
         raise Denied(
             f"{ref.version_id} was withdrawn.",
@@ -163,7 +163,7 @@ def bundle(world: World, ref: "Opened", witness: Mapping[str, bytes] | None = No
     members |= {"version/" + path.removeprefix(folder + "/"): _of(world.data, path) for path in world.data.names(folder)}
     if maker.kind == "promote":
         members |= {"receipt.json": _of(world.root, _receipt(world, maker))}
-        prov = f"catalog/prov/{ref.dataset_id}/run_{maker.run_id}.json"
+        prov = prov_path(ref.dataset_id, maker.run_id)
         members |= {"prov.json": _of(world.data, prov)} if world.data.exists(prov) else {}
     members |= {f"witness/{name}": _given(raw) for name, raw in _about_channel(witness, ref.dataset_id, ref.generation).items()}
     about = About(dataset_id=ref.dataset_id, version_id=ref.version_id, generation=ref.generation, root=trust.fingerprint)
@@ -177,7 +177,7 @@ def _check_left(world: World, chain: Sequence[GenerationPredicate | None], maker
     verify_left(
         world.data, maker.dataset_id, {g.generation: g for g in chain if g is not None and g.generation <= maker.generation}, [], found
     )
-    wrong = [p for p in found.problems if p["where"].startswith(f"processed/{maker.dataset_id}/{maker.version_id}/")]
+    wrong = [p for p in found.problems if p["where"].startswith(version_folder(maker.dataset_id, maker.version_id) + "/")]
     if maker.kind == "withdraw" and wrong:
         raise Denied(
             f"{wrong[0]['where']}: {wrong[0]['what']}.", expected="a withdrawal that takes away only", remedy="`kfm verify` lists it."

@@ -17,6 +17,7 @@ from kfm.evidence.run_files import pack_noops
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, IntegrityError, KfmError
 from kfm.model.ledger import LedgerRow
+from kfm.model.paths import announcement_path, aside_path, captures_folder, lock_path
 from kfm.model.staged import is_assembly
 from kfm.run.take_back import void
 from kfm.store.base import Served, Tx
@@ -99,7 +100,7 @@ def _set_aside_row(world: World, raw: dict[str, Any], run_id: str, dataset_id: s
     A run that is in no channel may have named the next generation, and its row can no longer say so: a void one takes the number.
     """
     world.root.create(
-        f"ledger/quarantine/row-{run_id}-{rfc3339(world.clock.now()).replace(':', '')}.json", pretty({k: str(v) for k, v in raw.items()})
+        aside_path(f"row-{run_id}-{rfc3339(world.clock.now()).replace(':', '')}.json"), pretty({k: str(v) for k, v in raw.items()})
     )
     made = world.store.read(lambda tx: {g.run_id: g.generation for g in tx.index.generations(dataset_id) if g.kind == "promote"})
     row = ledger_row(world, dataset_id, run_id, made, parts=assembled(world, dataset_id, made))
@@ -121,7 +122,7 @@ def _set_aside_row(world: World, raw: dict[str, Any], run_id: str, dataset_id: s
 def _keep_journal(world: World, name: str, records: Sequence[dict[str, Any]]) -> None:
     if records:
         lines = b"".join(msgspec.json.encode({k: str(v) for k, v in r.items()}) + b"\n" for r in records)
-        world.root.create(f"ledger/quarantine/journal-{name}.jsonl", lines)
+        world.root.create(aside_path(f"journal-{name}.jsonl"), lines)
 
 
 def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None:
@@ -156,7 +157,7 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
         if outbox.dataset_id == dataset_id and outbox.generation <= head.generation:
             found.add("outbox.waiting", f"generation {outbox.generation}", "its release was not announced", "Run `kfm doctor --fix`.", fix)
     for told in world.store.read(lambda tx: tx.outbox.delivered(dataset_id)):
-        path = f"releases/{dataset_id}/{told.generation:08}.json"
+        path = announcement_path(dataset_id, told.generation)
         if not world.root.exists(path):
             if fix:
                 world.store.transaction(lambda tx: tx.outbox.mark(told.run_id, told.generation, "waiting"))  # the tick announces it again
@@ -166,7 +167,7 @@ def _dataset(world: World, dataset_id: str, found: _Findings, fix: bool) -> None
     if fix:
         tick(world, dataset_id)
         pack_noops(world, dataset_id)
-        if any(True for _ in world.data.names(f"raw/{dataset_id}/captures")):
+        if any(True for _ in world.data.names(captures_folder(dataset_id))):
             render_raw(world.data, dataset_id, world.publisher.update_metadata)
     bytes_ = Verified()
     verify_dataset(world, dataset_id, bytes_)
@@ -244,7 +245,7 @@ def _leftovers(world: World, found: _Findings, fix: bool) -> None:
         if fix and dead:
             zone.sweep()  # type: ignore[attr-defined]
     for name in world.store.transaction(lambda tx: tx.leases.sweep(fix)):  # a lease is taken in a transaction: none is just being made
-        found.add("lock.leftover", f"ledger/locks/{name}", "its holder is gone", "Run `kfm doctor --fix`.", fix)
+        found.add("lock.leftover", lock_path(name), "its holder is gone", "Run `kfm doctor --fix`.", fix)
     for wal_id in world.store.read(lambda tx: tx.journals.orphans()):
         if fix:
             _keep_journal(world, wal_id[:32], world.store.read(lambda tx: tx.journals.raw(wal_id)))

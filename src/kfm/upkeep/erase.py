@@ -18,12 +18,24 @@ from kfm.evidence.acts import Act, after, drop, erasing, intend, meant, planned_
 from kfm.evidence.captures import render_raw
 from kfm.evidence.projection import project
 from kfm.evidence.receipts import pretty
-from kfm.model.approval import approvals_path
 from kfm.model.channel import GenerationPredicate
 from kfm.model.clock import rfc3339
 from kfm.model.errors import KfmError
 from kfm.model.ledger import Generation, LedgerRow
-from kfm.model.paths import PLACES, place_of
+from kfm.model.paths import (
+    PLACES,
+    approvals_path,
+    captures_folder,
+    channel_folder,
+    derived_folder,
+    erasure_path,
+    holds_folder,
+    parts_folder,
+    place_of,
+    prov_folder,
+    versions_folder,
+    withdrawals_folder,
+)
 from kfm.model.staged import is_assembly
 from kfm.run.take_back import void
 from kfm.store.base import Token, Tx
@@ -74,7 +86,7 @@ def unfinished(world: World, dataset_id: str) -> GenerationPredicate | None:
         made = channel.predicate(made.generation - 1)
     if made is None or not any(rule.get("erased") for rule in made.suppress):
         return None
-    if world.data.exists(_record(dataset_id, made.generation)) and not list(left_behind(world, dataset_id)):
+    if world.data.exists(erasure_path(dataset_id, made.generation)) and not list(left_behind(world, dataset_id)):
         return None
     return msgspec.structs.replace(made, root=None)
 
@@ -103,7 +115,7 @@ def finish_erasure(world: World, dataset_id: str, wait_s: float = 0.0) -> int | 
             number = act.predicate.generation
             marked = _mark_backups(world, act) or msgspec.UNSET
             told = Erasure(dataset_id=dataset_id, generation=number, finished_at=now, files=count, backups=marked)
-            world.data.replace(_record(dataset_id, number), pretty(told))
+            world.data.replace(erasure_path(dataset_id, number), pretty(told))
             world.store.transaction(lambda tx: _over(tx, world, act, tokens))
             drop(world, act)
     return count
@@ -147,8 +159,8 @@ def _beside(act: Act) -> str:
 
 def _stayed(world: World, dataset_id: str) -> list[str]:
     """What an erasure leaves and the head relies on: its version, where that comes from, the rules that keep the rest out. As it lies."""
-    tops = ("processed/{id}", "work/{id}/derived", "work/{id}/withdrawals", "work/{id}/holds", "catalog/prov/{id}")
-    return [path for top in tops for path in world.data.names(top.format(id=dataset_id))]
+    tops = (versions_folder, derived_folder, withdrawals_folder, holds_folder, prov_folder)
+    return [path for top in tops for path in world.data.names(top(dataset_id))]
 
 
 def _marked(world: World, act: Act) -> Mark:
@@ -165,7 +177,7 @@ def _marked(world: World, act: Act) -> Mark:
 
 def backups_of(world: World, dataset_id: str, generation: int) -> dict[str, str]:
     """The backups that were made before an erasure, and whether each says so now."""
-    path = _record(dataset_id, generation)
+    path = erasure_path(dataset_id, generation)
     told = msgspec.json.decode(world.data.read(path), type=Erasure).backups if world.data.exists(path) else msgspec.UNSET
     return {} if told is msgspec.UNSET else told
 
@@ -184,16 +196,12 @@ def erase_again(world: World, mark: Mark, backup: Path) -> None:
     for run_id, text in (mark.approvals or {}).items():
         world.data.create(approvals_path(made.dataset_id, run_id), text.encode())
     for name, text in mark.channel.items():
-        world.data.create(f"catalog/channels/{made.dataset_id}/{name}", text.encode())
+        world.data.create(f"{channel_folder(made.dataset_id)}/{name}", text.encode())
     world.store.transaction(lambda tx: world.channel(made.dataset_id).head(tx))
     here = world.store.read(lambda tx: planned_sources(tx, world, made, bool(mark.act.inbox)))  # some may have gone before it was planned
     act = msgspec.structs.replace(mark.act, inbox=here | (mark.act.inbox or {}) or msgspec.UNSET)
     world.data.create(act.path, pretty(act))
     finish_erasure(world, made.dataset_id)
-
-
-def _record(dataset_id: str, generation: int) -> str:
-    return f"work/{dataset_id}/erasures/{generation:08}.json"
 
 
 def _over(tx: Tx, world: World, act: Act, tokens: list[Token]) -> None:
@@ -333,7 +341,7 @@ def left_behind(world: World, dataset_id: str) -> Iterator[tuple[str, str]]:
     for path in _erasable(world.data, dataset_id, set()):
         place = place_of("data", path, dataset_id)
         older = place is not None and place.erased == "all" and world.data.local(path).stat().st_mtime < over
-        late = nothing and path.startswith((f"raw/{dataset_id}/captures/", f"work/{dataset_id}/parts/"))
+        late = nothing and path.startswith((captures_folder(dataset_id) + "/", parts_folder(dataset_id) + "/"))
         if older or late or _is_kept(path, names):  # a backup that was copied back is as old as it was
             yield path, _why(number)
 
@@ -364,7 +372,7 @@ def left_in_inbox(world: World, dataset_id: str) -> dict[str, tuple[str, str]]:
 def _finished(world: World, dataset_id: str, number: int) -> float:
     """When an erasure was finished, by its record; the time of the file counts only where it is earlier, for a copy is younger than what
     it was made from. 0: nobody knows, and nothing is older."""
-    record = world.data.local(_record(dataset_id, number))
+    record = world.data.local(erasure_path(dataset_id, number))
     try:
         told = msgspec.json.decode(record.read_bytes(), type=Erasure).finished_at
         return min(dt.datetime.fromisoformat(told).timestamp(), record.stat().st_mtime)

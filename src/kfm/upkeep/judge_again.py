@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from kfm.catalog.base import prov_path
 from kfm.catalog.check import check_records
 from kfm.channel.chain import EMPTY
 from kfm.evidence.folder_check import Verified
@@ -29,6 +28,7 @@ from kfm.judge.release import candidate_of
 from kfm.model import ids
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import Generation, LedgerRow
+from kfm.model.paths import dcat_path, prov_folder, prov_path, stac_folder, version_folder
 from kfm.model.verdict import Evidence, Verdict
 from kfm.run.assemble import judge_candidate
 from kfm.run.take_back import derived_candidate
@@ -249,11 +249,11 @@ def _official_evidence(world: World, dataset_id: str, head: Generation, last: Ge
         candidate |= {"books": {"read": -1}, "released": {"read": -1} if world.is_private(dataset_id) else None}  # its evidence is gone
     data, records = version_listing(world.data, dataset_id, str(head.version_id))
     found = {p: getattr(world.data.stat(candidate["artifacts"][p]["from"]), "digest", None) for p in data}
-    folder = f"processed/{dataset_id}/{head.version_id}"
+    folder = version_folder(dataset_id, head.version_id)
     signed, note = attested(world, lambda name: world.data.read(f"{folder}/{name}"), data | records)
     if head.generation == last.generation:
-        shown = [f"catalog/{kind}/{dataset_id}" for kind in ("stac", "prov")]
-        names = [f"catalog/dcat/{dataset_id}.json", *(p for folder in shown for p in world.data.names(folder))]
+        shown = [stac_folder(dataset_id), prov_folder(dataset_id)]
+        names = [dcat_path(dataset_id), *(p for folder in shown for p in world.data.names(folder))]
         files = {p: world.data.read(p) for p in names if world.data.exists(p)}
         catalog = [reason(*r) for r in check_records(files, shown_version(world, head), world.data.exists)]
     else:  # what they would say of it

@@ -7,21 +7,34 @@ from typing import Any
 
 import msgspec
 
-from kfm.catalog.base import dcat_path, item_path, prov_path
 from kfm.channel.chain import projected_generation
 from kfm.evidence.captures import render_raw
 from kfm.evidence.folder_check import Verified
 from kfm.evidence.journal import check_chain, fold, payload_of
 from kfm.evidence.projection import catalog_files, shown_version
-from kfm.evidence.proposal import proposal_path
 from kfm.evidence.receipts import find_receipt, outcome_of
 from kfm.evidence.removed import removed_files, removed_versions
 from kfm.evidence.run_files import Packed, load_packs, read_run_file
 from kfm.model import canonical, ids
-from kfm.model.approval import approvals_path
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import IntegrityError, KfmError
 from kfm.model.ledger import Generation, LedgerRow, WalRecord
+from kfm.model.paths import (
+    announcement_path,
+    announcements_folder,
+    approvals_folder,
+    approvals_path,
+    captures_folder,
+    dcat_path,
+    derived_path,
+    item_path,
+    proposal_path,
+    prov_folder,
+    prov_path,
+    run_path,
+    stac_folder,
+    tagged_path,
+)
 from kfm.model.version import ATTESTATION
 from kfm.world.world import World
 
@@ -55,7 +68,7 @@ def verify_named(world: World, dataset_id: str, found: "Verified") -> None:
 def sealed_files(world: World, dataset_id: str, run_id: str, files: Mapping[str, str], found: "Verified", *, gone: int = 0) -> None:
     """The files of a run that its receipt names; a missing one is wrong with the exit code `gone`, fine where that is 0."""
     for name, digest in files.items():
-        where = f"work/{dataset_id}/runs/{run_id}/{name}"
+        where = run_path(dataset_id, run_id, name)
         shown = {"prov.json": prov_path(dataset_id, run_id), "approvals.json": approvals_path(dataset_id, run_id)}.get(name)
         proposed = proposal_path(dataset_id, run_id, name)  # of a run that nobody promoted they lie only there
         places = [shown or proposed, proposed] if shown or name == ATTESTATION else [where]
@@ -104,14 +117,14 @@ def _catalog(world: World, dataset_id: str, rows: Sequence[Generation], found: "
         return any(_was(raw, rendered(g, at).get(path)) for g in earlier for at in range(len(entries)))
 
     swept = {item_path(dataset_id, version) for version in removed}
-    for path in sorted({*rendered(last.generation, 0), *world.data.names(f"catalog/stac/{dataset_id}"), dcat_path(dataset_id)} - swept):
+    for path in sorted({*rendered(last.generation, 0), *world.data.names(stac_folder(dataset_id)), dcat_path(dataset_id)} - swept):
         if world.data.exists(path) and not fits(path, world.data.read(path)):
             found.wrong(path, "it is not what its generation and the registry entry render; `kfm doctor --fix` renders it again")
         elif not world.data.exists(path) and shown == last.generation:  # DCAT comes last: with it, all the others were there
             found.wrong(path, f"generation {shown} is shown, and it is missing; `kfm doctor --fix` renders it again", 3)
     # Several withdrawals may leave one version, of whose lineage the last was written down.
     for row in {r.version_id: r for r in rows if r.kind == "withdraw"}.values():
-        path, source = prov_path(dataset_id, f"withdrawal_{row.generation}"), f"work/{dataset_id}/derived/{row.version_id}.json"
+        path, source = prov_path(dataset_id, f"withdrawal_{row.generation}"), derived_path(dataset_id, row.version_id)
         if world.data.exists(path) and _digest(world, source, found) not in (None, "", ids.digest(world.data.read(path))):
             found.wrong(path, "it is not the lineage that the withdrawal left")
 
@@ -150,10 +163,10 @@ def _within(old: Any, new: Any) -> bool:
 # ---- releases, proposals, outcomes, captures --------------------------------------------------------------------------------
 def _releases(world: World, dataset_id: str, rows: Sequence[Generation], found: "Verified") -> None:
     """What was announced of a generation is what its receipt says was made."""
-    announced = set(world.root.names(f"releases/{dataset_id}"))
+    announced = set(world.root.names(announcements_folder(dataset_id)))
     for row in (r for r in rows if r.kind == "promote"):
         tag = f"{dataset_id}/{row.generation:08}"
-        path, receipt = f"releases/{tag}.json", _receipt(world, row.run_id)
+        path, receipt = tagged_path(tag), _receipt(world, row.run_id)
         if path not in announced:
             continue
         announced.remove(path)
@@ -174,7 +187,7 @@ def _shown(world: World, dataset_id: str, rows: Sequence[Generation], found: "Ve
     if told and not world.data.exists(dcat_path(dataset_id)):
         found.wrong(dcat_path(dataset_id), f"generation {told[-1].generation} was shown, and {again}", 3)
     for row in told:
-        path = f"releases/{dataset_id}/{row.generation:08}.json"
+        path = announcement_path(dataset_id, row.generation)
         if not world.root.exists(path):
             found.wrong(path, f"generation {row.generation} was announced, and {again}", 3)
         for name, shown in (("prov.json", prov_path), ("approvals.json", approvals_path)):
@@ -183,12 +196,12 @@ def _shown(world: World, dataset_id: str, rows: Sequence[Generation], found: "Ve
                 found.wrong(path, f"generation {row.generation} was shown, and {again}", 3)
     known = {shown(dataset_id, r.run_id) for r in rows if r.run_id for shown in (prov_path, approvals_path)}
     known |= {prov_path(dataset_id, f"withdrawal_{r.generation}") for r in rows if r.kind == "withdraw"}
-    for path in (p for top in ("prov", "approvals") for p in world.data.names(f"catalog/{top}/{dataset_id}")):
+    for path in (p for top in (prov_folder, approvals_folder) for p in world.data.names(top(dataset_id))):
         if path not in known:
             found.wrong(path, "no generation names it")
     shown_to = projected_generation(world.data, dataset_id) or 0
     for row in (r for r in rows if r.kind == "withdraw" and r.version_id is not None and r.generation <= shown_to):
-        path, source = prov_path(dataset_id, f"withdrawal_{row.generation}"), f"work/{dataset_id}/derived/{row.version_id}.json"
+        path, source = prov_path(dataset_id, f"withdrawal_{row.generation}"), derived_path(dataset_id, row.version_id)
         if not world.data.exists(path) and _can_show(world, source):
             found.wrong(path, f"generation {row.generation} was shown, and {again}", 3)
 
@@ -228,7 +241,7 @@ def _proposal(world: World, run: LedgerRow, packs: Packed, found: "Verified") ->
         found.wrong(name, "it is not readable")
         return
     listed = {proposal_path(run.dataset_id, run.run_id, file): digest for file, digest in proposal["files"].items()}
-    listed |= {f"work/{run.dataset_id}/runs/{run.run_id}/{file}": digest for file, digest in proposal["receipts"].items()}
+    listed |= {run_path(run.dataset_id, run.run_id, file): digest for file, digest in proposal["receipts"].items()}
     for file, digest in listed.items():
         if _digest(world, file, found) not in (None, "", digest):
             found.wrong(world.lies(file), "it was changed after it was proposed")
@@ -254,7 +267,7 @@ def _outcome(world: World, run: LedgerRow, packs: Packed, found: "Verified") -> 
     told = decoded(raw) or {} if raw is not None else outcome_of(run)
     staged = told.get("state") == "STAGED" and told.get("run_id") == run.run_id  # what became of a part since, its assembly says
     if not staged and outcome_of(run).items() - told.items():
-        found.wrong(f"work/{run.dataset_id}/runs/{run.run_id}/outcome.json", "the ledger says otherwise")
+        found.wrong(run_path(run.dataset_id, run.run_id, "outcome.json"), "the ledger says otherwise")
 
 
 def _raw(world: World, dataset_id: str, found: "Verified") -> None:
@@ -264,7 +277,7 @@ def _raw(world: World, dataset_id: str, found: "Verified") -> None:
         render_raw(world.data, dataset_id, stale.__setitem__)
     except (UnicodeDecodeError, ValueError):
         return  # a damaged capture, which is said elsewhere
-    swept = {path.split("/")[3] for path in removed_files(world.data, dataset_id) if path.startswith(f"raw/{dataset_id}/captures/")}
+    swept = {path.split("/")[3] for path in removed_files(world.data, dataset_id) if path.startswith(captures_folder(dataset_id) + "/")}
     for path, content in stale.items():
         raw = world.data.read(path) if world.data.exists(path) else b""
         if any(capture.encode() in raw for capture in swept):

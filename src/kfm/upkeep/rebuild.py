@@ -12,6 +12,7 @@ from kfm.evidence.run_files import read_run_file
 from kfm.evidence.version_records import read_facts
 from kfm.judge.release import explained_before, govern_job, open_table, records_of_version, suppress_rules
 from kfm.model.errors import Denied, IntegrityError
+from kfm.model.paths import run_path, version_path
 from kfm.model.receipt import Receipt
 from kfm.run.answers import capture_name
 from kfm.run.look import captured_file, is_capture
@@ -29,7 +30,7 @@ def record_of_receipt(world: World, receipt: Receipt) -> dict[str, Any]:
     if raw is None:
         raise Denied(
             f"The record of run {receipt.run_id} is not in this workspace.",
-            expected=f"data/work/{receipt.dataset_id}/runs/{receipt.run_id}/run_record.json",
+            expected=f"data/{run_path(receipt.dataset_id, receipt.run_id, 'run_record.json')}",
             remedy="Rebuild where the run was made.",
         )
     found: dict[str, Any] = msgspec.json.decode(raw)
@@ -86,7 +87,7 @@ def _merged(
     if base is None or rule != "upsert":
         return part, result
     facts = read_facts(world.data, target.dataset_id, base)
-    kept = {p: {**a, "from": f"processed/{target.dataset_id}/{base}/{p}"} for p, a in facts["artifacts"].items()}
+    kept = {p: {**a, "from": version_path(target.dataset_id, base, p)} for p, a in facts["artifacts"].items()}
     if world.is_private(target.dataset_id):
         kept = records_of_version(world, target.dataset_id, base, kept, record.get("records"))
     if target.artifact not in kept:

@@ -8,12 +8,12 @@ import msgspec
 
 from kfm.catalog.lineage import edges, labels_told, record_of
 from kfm.evidence.projection import project
-from kfm.evidence.receipts import receipt_path
 from kfm.evidence.run_files import Packed, load_packs, read_run_file, run_ids, started_at
 from kfm.judge.release import candidate_of
 from kfm.model import canonical
 from kfm.model.ledger import Generation, LedgerRow, NoopRow, head_key_of
-from kfm.model.staged import Pins, is_assembly, pins_path
+from kfm.model.paths import announcement_path, pins_path, receipt_path, run_path
+from kfm.model.staged import Pins, is_assembly
 from kfm.run.take_back import void
 from kfm.store.base import Store, Tx
 from kfm.world.world import World
@@ -103,7 +103,7 @@ def _json(
     try:
         found: dict[str, Any] = msgspec.json.decode(raw)
     except msgspec.DecodeError:
-        damaged.append(f"work/{dataset_id}/runs/{run_id}/{name}")
+        damaged.append(run_path(dataset_id, run_id, name))
         return None
     return found
 
@@ -222,7 +222,7 @@ def _derived(world: World, dataset_id: str, run_id: str, generation: int) -> int
     record = record_of(world.stand_in, row, manifest["artifacts"], labels_told(_json(world, dataset_id, run_id, "run_record.json")))
     assets = {path: artifact["digest"] for path, artifact in manifest["artifacts"].items()}
     payload = canonical.dumps({"version_id": row.version_id, "assets": assets}).decode()
-    sent = world.root.exists(f"releases/{dataset_id}/{generation:08}.json")
+    sent = world.root.exists(announcement_path(dataset_id, generation))
 
     def put(tx: Tx) -> None:
         tx.index.put_lineage(run_id, dataset_id, generation, msgspec.json.encode(record).decode(), edges(record))

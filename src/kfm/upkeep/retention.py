@@ -18,13 +18,37 @@ from kfm.evidence.projection import project
 from kfm.evidence.quarantine import Desk, runs_with_quarantine
 from kfm.evidence.receipts import pretty
 from kfm.evidence.refs import resolve
-from kfm.evidence.removed import Doomed, Plan, plan_path, plans, removed_versions
+from kfm.evidence.removed import Doomed, Plan, plans, removed_versions
 from kfm.evidence.run_files import read_run_file
 from kfm.model import canonical
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, KfmError, UsageError
 from kfm.model.ledger import Generation, LedgerRow
-from kfm.model.staged import is_assembly, pins_path
+from kfm.model.paths import (
+    all_tiles_folder,
+    approvals_folder,
+    captures_folder,
+    channel_folder,
+    dcat_path,
+    gc_plan_path,
+    hold_path,
+    holds_folder,
+    indexes_folder,
+    item_folder,
+    items_folder,
+    parts_folder,
+    pins_path,
+    precise_path,
+    proposal_path,
+    proposals_folder,
+    prov_folder,
+    quarantine_path,
+    runs_folder,
+    stac_folder,
+    version_path,
+    versions_folder,
+)
+from kfm.model.staged import is_assembly
 from kfm.model.window import seconds
 from kfm.store.base import Token, Tx
 from kfm.world.world import World
@@ -78,10 +102,6 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # ---- holds -------------------------------------------------------------------------------------------------------------
-def _hold_path(dataset_id: str, version_id: str) -> str:
-    return f"work/{dataset_id}/holds/{version_id}.json"
-
-
 def hold(world: World, text: str, reason: str, by: str) -> Hold:
     """Keep the version a reference means until the hold is released."""
     ref = resolve(world, text)
@@ -89,13 +109,13 @@ def hold(world: World, text: str, reason: str, by: str) -> Hold:
 
     def put(tx: Tx) -> None:
         tx.schedule.alone(ref.dataset_id)  # a sweep looks for holds and begins to remove in one such transaction
-        if not world.data.exists(f"processed/{ref.dataset_id}/{ref.version_id}/checksums.sha256"):
+        if not world.data.exists(version_path(ref.dataset_id, ref.version_id, "checksums.sha256")):
             raise UsageError(
                 f"{ref.version_id} is not here any more.",
                 expected="a version that is whole",
                 remedy=f"`kfm du {ref.dataset_id}` shows what is.",
             )
-        world.data.create(_hold_path(ref.dataset_id, ref.version_id), pretty(made))
+        world.data.create(hold_path(ref.dataset_id, ref.version_id), pretty(made))
 
     world.store.transaction(put)
     return made
@@ -104,14 +124,14 @@ def hold(world: World, text: str, reason: str, by: str) -> Hold:
 def release(world: World, text: str) -> bool:
     """End a hold; False when there was none."""
     ref = resolve(world, text)
-    path = _hold_path(ref.dataset_id, ref.version_id)
+    path = hold_path(ref.dataset_id, ref.version_id)
     found = world.data.exists(path)
     world.data.remove(path)
     return found
 
 
 def _held(world: World, dataset_id: str) -> set[str]:
-    return {path.rsplit("/", 1)[-1].removesuffix(".json") for path in world.data.names(f"work/{dataset_id}/holds")}
+    return {path.rsplit("/", 1)[-1].removesuffix(".json") for path in world.data.names(holds_folder(dataset_id))}
 
 
 # ---- marking -----------------------------------------------------------------------------------------------------------
@@ -201,7 +221,7 @@ class _Marks:
             return True
         if row.state == "REJECTED" and self.last[row.partition] == row.run_id and not is_assembly(row):
             return True  # `kfm gates` judges it again, however long that takes; parts that wait are assembled again
-        folder = f"work/{self.id}/quarantine/{row.run_id}"
+        folder = quarantine_path(self.id, row.run_id)
         return row.run_id not in self.decided and any(True for _ in self.world.data.names(folder))
 
     def _journal(self, row: LedgerRow) -> bytes | None:
@@ -225,8 +245,8 @@ class _Marks:
 
     def _named_parts(self) -> set[str]:
         texts = [self._journal(row) or b"" for row in self.runs.values() if self._is_open(row)]
-        files = [f"work/{self.id}/proposals/{run_id}/candidate.json" for run_id in self.runs]
-        files += [f"work/{self.id}/precise/{version}.json" for version in self.versions]
+        files = [proposal_path(self.id, run_id, "candidate.json") for run_id in self.runs]
+        files += [precise_path(self.id, version) for version in self.versions]
         files += [pins_path(self.id, str(row.part)) for row in self.runs.values() if row.ended_at is None and is_assembly(row)]
         texts += [self.world.kept(path) for path in files if self.world.data.exists(self.world.lies(path))]
         named = {match.decode() for text in texts for match in _PART.findall(text)}
@@ -257,24 +277,24 @@ class _Marks:
         return found
 
     def unmarked(self) -> Iterator[Doomed]:
-        processed = self._folders(f"processed/{self.id}")
+        processed = self._folders(versions_folder(self.id))
         kept = set(processed) if self.cutoff is None else self.versions & set(processed)
         yield from (self._version(name, paths) for name, paths in processed.items() if name not in kept)
         withdrawn = {g.version_id for g in self.generations if self._is_withdrawn(g)}
-        for kind in ("tiles", "index"):
-            for name, paths in self._folders(f"work/{self.id}/{kind}").items():
+        for kind, folder in (("tiles", all_tiles_folder(self.id)), ("index", indexes_folder(self.id))):
+            for name, paths in self._folders(folder).items():
                 if name not in kept or name in withdrawn:
                     why = "its version was withdrawn" if name in withdrawn else "its version is gone"
                     yield Doomed(kind=kind, name=name, why=why, paths=tuple(paths))
         parts = self._parts()
-        for name, paths in self._folders(f"work/{self.id}/parts").items():
+        for name, paths in self._folders(parts_folder(self.id)).items():
             if parts is not None and name not in parts:
                 yield Doomed(kind="part", name=name, why="no run names it", paths=tuple(paths))
         yield from self._raw()
         if self.cutoff is not None:
             yield from self._runs()
         for run_id in sorted(self.decided):
-            paths = [p for p in self.world.data.names(f"work/{self.id}/quarantine/{run_id}") if "/decisions/" not in p]
+            paths = [p for p in self.world.data.names(quarantine_path(self.id, run_id)) if "/decisions/" not in p]
             yield Doomed(kind="quarantine", name=run_id, why="decided, and older than retention", paths=tuple(paths))
 
     def _is_withdrawn(self, generation: Generation) -> bool:
@@ -283,13 +303,13 @@ class _Marks:
 
     def _version(self, name: str, paths: list[str]) -> Doomed:
         """`checksums.sha256` goes first: a folder without it is not a version."""
-        also = [*self.world.data.names(f"catalog/stac/{self.id}/items/{name}"), self.world.lies(f"work/{self.id}/precise/{name}.json")]
+        also = [*self.world.data.names(item_folder(self.id, name)), self.world.lies(precise_path(self.id, name))]
         ordered = sorted(paths, key=lambda path: (not path.endswith("/checksums.sha256"), path))
         return Doomed(kind="version", name=name, why=self.why, paths=(*ordered, *(p for p in also if self.world.data.exists(p))))
 
     def _runs(self) -> Iterator[Doomed]:
         """Folders of runs that nothing came of. What became official, what a person signed and the last run of each partition stay."""
-        runs, proposals = self._folders(f"work/{self.id}/runs"), self._folders(f"work/{self.id}/proposals")
+        runs, proposals = self._folders(runs_folder(self.id)), self._folders(proposals_folder(self.id))
         signed = {name for name, paths in proposals.items() if any("/approvals/" in path for path in paths)}
         stay = {*self.runs, *signed, *self.last.values(), *(g.run_id for g in self.generations)}
         gone = {row.run_id for row in self.rows if row.archived and row.state != "COMMITTED"} - stay
@@ -304,7 +324,7 @@ class _Marks:
                 yield Doomed(kind="run", name=name, why="a dry run, older than retention", paths=tuple(runs[name]))
 
     def _raw(self) -> Iterator[Doomed]:
-        named, base = self._captures(), f"raw/{self.id}/captures"
+        named, base = self._captures(), captures_folder(self.id)
         for name, paths in self._folders(base).items():
             whole = f"{base}/{name}/checksums.sha256" in paths
             written = dt.datetime.fromtimestamp(max(_age(self.world, path) for path in paths), dt.UTC)
@@ -413,18 +433,18 @@ def _planned(world: World, dataset_id: str, run_id: str, items: list[Doomed]) ->
         versions=tuple(item.name for item in items if item.kind == "version"),
         files={path: world.stand_in(dataset_id, found.digest) for path, found in stored.items() if found is not None},
     )  # fmt: skip
-    world.data.create(plan_path(dataset_id, run_id), pretty(plan))
+    world.data.create(gc_plan_path(dataset_id, run_id), pretty(plan))
     return plan
 
 
 def _unfinished(world: World, dataset_id: str) -> list[Plan]:
-    return [p for p in plans(world.data, dataset_id) if not world.data.exists(plan_path(dataset_id, p.run_id, ".done"))]
+    return [p for p in plans(world.data, dataset_id) if not world.data.exists(gc_plan_path(dataset_id, p.run_id, ".done"))]
 
 
 def settle(world: World, swept: Swept) -> None:
     """The receipt that lists everything is written: these sweeps are over."""
     for run_id in swept.plans:
-        world.data.create(plan_path(swept.dataset_id, run_id, ".done"), b"")
+        world.data.create(gc_plan_path(swept.dataset_id, run_id, ".done"), b"")
 
 
 def _tidy(world: World, dataset_id: str, gone: set[str]) -> None:
@@ -445,7 +465,7 @@ def _tidy(world: World, dataset_id: str, gone: set[str]) -> None:
 def _unlink_items(world: World, dataset_id: str) -> None:
     """Items of earlier versions no longer point at one that is gone; that of the head is rendered anew."""
     gone = {f"../{version}/{version}.json" for version in removed_versions(world.data, dataset_id)}
-    for path in list(world.data.names(f"catalog/stac/{dataset_id}/items")):
+    for path in list(world.data.names(items_folder(dataset_id))):
         item = canonical.loads(world.data.read(path))
         links = [link for link in item["links"] if link["href"] not in gone]
         if links != item["links"]:
@@ -456,12 +476,12 @@ def _unlink_items(world: World, dataset_id: str) -> None:
 def usage(world: World, dataset_id: str) -> dict[str, Usage]:
     """Files and bytes of a dataset by zone; bytes that lie under two names count once."""
     seen: set[tuple[int, int]] = set()
-    catalog = [f"catalog/{kind}/{dataset_id}" for kind in ("channels", "prov", "approvals", "stac")]
+    catalog = [of(dataset_id) for of in (channel_folder, prov_folder, approvals_folder, stac_folder)]
     found = {}
     for zone in ZONES:
         folders = catalog if zone == "catalog" else [f"{zone}/{dataset_id}"]
         names = [name for folder in folders for name in world.data.names(folder)]
-        dcat = f"catalog/dcat/{dataset_id}.json"
+        dcat = dcat_path(dataset_id)
         names += [dcat] if zone == "catalog" and world.data.exists(dcat) else []
         found[zone] = measured(map(world.data.local, names), seen)
     return found

@@ -9,6 +9,7 @@ from kfm.evidence.receipts import finish, manifest_without_values, pretty, repor
 from kfm.keys.commitments import COMMITTED, SEALED
 from kfm.model.clock import rfc3339
 from kfm.model.ledger import HeadKey, LedgerRow, WalRecord
+from kfm.model.paths import proposal_path, work_folder
 from kfm.model.schedule import without_emitter
 from kfm.run.answers import capture_name
 from kfm.run.look import covered_source
@@ -42,7 +43,7 @@ def seal_dataset(world: World, dataset_id: str) -> int:
         finish(world, row.run_id)
     rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 1_000_000))
     going = {row.run_id for row in rows if row.ended_at is None}
-    changed = sum(_seal_file(world, dataset_id, path, going) for path in list(world.data.names(f"work/{dataset_id}")))
+    changed = sum(_seal_file(world, dataset_id, path, going) for path in list(world.data.names(work_folder(dataset_id))))
     world.store.transaction(lambda tx: _cover_rows(tx, world, dataset_id, rows))
     world.store.vacuum()
     return changed
@@ -52,14 +53,14 @@ def _closed(tx: Tx, world: World, dataset_id: str) -> list[LedgerRow]:
     """Proposals of an earlier kfm that wait: SUPERSEDED, and asked for again."""
     now, done = rfc3339(world.clock.now()), []
     for row in tx.runs.open_runs(dataset_id):
-        if row.state == "PROPOSED" and row.intent is None and world.data.exists(f"work/{dataset_id}/proposals/{row.run_id}/proposal.json"):
+        if row.state == "PROPOSED" and row.intent is None and world.data.exists(proposal_path(dataset_id, row.run_id)):
             done.append(tx.runs.move(row.run_id, "PROPOSED", state="SUPERSEDED", promo=0, reason="made before it was sealed", ended_at=now))
             ask_again(tx, row)
     return done
 
 
 def _seal_file(world: World, dataset_id: str, path: str, going: set[str]) -> bool:
-    kind, _, rest = path.removeprefix(f"work/{dataset_id}/").partition("/")
+    kind, _, rest = path.removeprefix(work_folder(dataset_id) + "/").partition("/")
     name, raw = path.rpartition("/")[2], b""
     if rest.partition("/")[0] in going:  # its proposal names its files as they are
         return False

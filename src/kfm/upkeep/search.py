@@ -11,6 +11,7 @@ from kfm.evidence.refs import Ref
 from kfm.extras.search.base import DamagedIndex, Passage, Scored, find, passages, question
 from kfm.judge.boundary import NOBODY, Opened, Reader, data_of, located
 from kfm.model.errors import Denied, KfmError, UsageError
+from kfm.model.paths import search_path, version_path
 from kfm.model.search import Citation, Found, Hit, IndexNote, NotSearched
 from kfm.world.world import World
 
@@ -22,7 +23,7 @@ _ADDRESS = re.compile(r"kfm://dataset/([^/@]+@[^/]+)/(.+#[pr][0-9]+)")
 
 def index_path(ref: Ref | Opened) -> str:
     """Where the index of a version lies, in the data zone; its note lies beside it."""
-    return f"work/{ref.dataset_id}/index/{ref.version_id}/search.sqlite"
+    return search_path(ref.dataset_id, ref.version_id, "search.sqlite")
 
 
 def index_note(world: World, ref: Ref | Opened) -> IndexNote | None:
@@ -137,7 +138,7 @@ def _citation(ref: Opened, passage: Passage) -> Citation:
         "dataset_id": ref.dataset_id,
         "version_id": ref.version_id,
         "address": f"kfm://dataset/{version}/{_place(passage)}",
-        "file": f"data/processed/{ref.dataset_id}/{ref.version_id}/{passage.file}",
+        "file": f"data/{version_path(ref.dataset_id, ref.version_id, passage.file)}",
         "row": passage.row,
         "get": f"kfm get {version}",
         "bytes": passage.span,

@@ -14,7 +14,7 @@ from kfm.evidence.captures import parse_checksums
 from kfm.evidence.folder_check import Verified, note_unapproved, note_uncompared, note_unrecorded, verify_folder
 from kfm.evidence.journal import check_chain
 from kfm.evidence.proofs import missing_proofs
-from kfm.evidence.receipts import JOB_TYPE, receipt_path
+from kfm.evidence.receipts import JOB_TYPE
 from kfm.evidence.removed import removed_versions
 from kfm.evidence.taken import Compared, taken_away
 from kfm.evidence.version_records import read_facts
@@ -23,10 +23,23 @@ from kfm.keys.approvals import check_recorded, unapproved, unrecorded
 from kfm.keys.attest import check_attestation
 from kfm.keys.trust import out_of_step
 from kfm.model import ids
-from kfm.model.approval import approvals_path
 from kfm.model.channel import GenerationPredicate
 from kfm.model.errors import Denied, KfmError
 from kfm.model.ledger import WalRecord
+from kfm.model.paths import (
+    approvals_path,
+    capture_folder,
+    captures_folder,
+    channel_folder,
+    parts_folder,
+    precise_path,
+    receipt_path,
+    run_path,
+    version_folder,
+    version_path,
+    withdrawals_folder,
+    work_folder,
+)
 from kfm.model.version import ATTESTATION, is_record
 from kfm.upkeep.erase import left_behind, left_in_inbox
 from kfm.upkeep.named_files import sealed_files, verify_named
@@ -45,12 +58,12 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
     """The whole channel, every version it points at (or one), every receipt it names, every capture."""
     versions, named = _verify_channel(world, dataset_id, found)
     for version_id in sorted({v for v in versions if only is None or v == only} - removed_versions(world.data, dataset_id)):
-        folder = world.data.local(f"processed/{dataset_id}/{version_id}")
+        folder = world.data.local(version_folder(dataset_id, version_id))
         found.versions += 1
         if not folder.is_dir():
-            found.wrong(f"processed/{dataset_id}/{version_id}", "the version is missing")
+            found.wrong(version_folder(dataset_id, version_id), "the version is missing")
             continue
-        verify_folder(folder, found, f"processed/{dataset_id}/{version_id}")
+        verify_folder(folder, found, version_folder(dataset_id, version_id))
         _verify_version_digest(world, dataset_id, version_id, versions[version_id], found, named.get(version_id))
     with suppress(KfmError):  # a damaged generation, which is said already
         for path, why in left_behind(world, dataset_id) if only is None else ():
@@ -64,10 +77,10 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
         return
     _verify_work(world, dataset_id, found)
     verify_named(world, dataset_id, found)
-    captures = world.data.local(f"raw/{dataset_id}/captures")
+    captures = world.data.local(captures_folder(dataset_id))
     for capture in sorted(captures.iterdir()) if captures.is_dir() else ():
         if (capture / "checksums.sha256").exists():  # without it the capture was never finished
-            verify_folder(capture, found, f"raw/{dataset_id}/captures/{capture.name}")
+            verify_folder(capture, found, capture_folder(dataset_id, capture.name))
 
 
 def verify_receipts(world: World, found: Verified) -> None:
@@ -127,9 +140,9 @@ def _verify_channel(world: World, dataset_id: str, found: Verified) -> tuple[dic
     known = world.store.read(lambda tx: tx.index.last_generation(dataset_id))
     if known is not None and number <= known.generation and not found.problems:
         found.wrong(channel.path(number), "it is missing, and the store knows it")
-    files = list(world.data.names(f"catalog/channels/{dataset_id}"))
+    files = list(world.data.names(channel_folder(dataset_id)))
     if len(files) != number - 1 and not any(p["where"].startswith("catalog/channels") for p in found.problems):
-        found.wrong(f"catalog/channels/{dataset_id}", "a generation is missing in the middle")
+        found.wrong(channel_folder(dataset_id), "a generation is missing in the middle")
     _verify_approvals(world, dataset_id, chain, found)
     if early:
         found.notes.append(f"{early} generations of {dataset_id} were made before root versions were recorded")
@@ -162,7 +175,7 @@ def verify_left(zone: Zone, dataset_id: str, chain: dict[int, GenerationPredicat
         left = _tables(zone, dataset_id, made.version_id)
         new = left.items() - before.items() if before is not None and left is not None else None  # None: one is gone, nobody can compare
         for path in sorted(p for p, _ in new or () if before is not None and p not in before):
-            where = f"processed/{dataset_id}/{made.version_id}/{path}"
+            where = version_path(dataset_id, made.version_id, path)
             found.wrong(where, f"generation {number} is a withdrawal, and the version before it has no such file", 3)
         earlier = chain[number - 1].version_id if number > 1 else None
         for path in sorted(p for p, _ in new or () if before is not None and p in before and earlier is not None):
@@ -172,7 +185,7 @@ def verify_left(zone: Zone, dataset_id: str, chain: dict[int, GenerationPredicat
                 else Compared("it was changed")
             )
             if told.wrong:
-                where = f"processed/{dataset_id}/{made.version_id}/{path}"
+                where = version_path(dataset_id, made.version_id, path)
                 found.wrong(where, f"generation {number} is a withdrawal, and takes away only: {told.wrong}", 3)
             elif told.not_compared:
                 note_uncompared(found, dataset_id, number, told.not_compared)
@@ -184,7 +197,7 @@ def verify_left(zone: Zone, dataset_id: str, chain: dict[int, GenerationPredicat
 
 def _tables(zone: Zone, dataset_id: str, version_id: str | None) -> dict[str, str] | None:
     """The data of a version, path -> digest; None when it is not here or cannot be read, which is said elsewhere."""
-    listing = f"processed/{dataset_id}/{version_id}/checksums.sha256"
+    listing = version_path(dataset_id, version_id, "checksums.sha256")
     if version_id is None:
         return {}
     try:
@@ -201,7 +214,7 @@ def _verify_receipt(
     named: dict[str, str],
     before: GenerationPredicate | None,
 ) -> None:
-    record = f"work/{dataset_id}/runs/{predicate.run_id}/run_record.json"
+    record = run_path(dataset_id, predicate.run_id, "run_record.json")
     if not world.data.exists(record):
         found.wrong(record, "the record of the run that made this generation is missing", 3)
         return
@@ -247,8 +260,8 @@ def _verify_work(world: World, dataset_id: str, found: Verified) -> None:
     except Denied as error:
         found.wrong(f"keys/data/{dataset_id}", error.happened, 3)
     except KfmError as error:
-        found.wrong(f"work/{dataset_id}/withdrawals", error.happened)
-    precise = f"work/{dataset_id}/precise/{head.version_id if head is not None else None}.json"
+        found.wrong(withdrawals_folder(dataset_id), error.happened)
+    precise = precise_path(dataset_id, head.version_id if head is not None else None)
     records: dict[str, Any] = {}
     if world.data.exists(world.lies(precise)) and world.vaults is not None and not world.vaults.has_key(dataset_id):
         found.wrong(f"keys/data/{dataset_id}", "the key of the sealed records is missing", 3)
@@ -260,14 +273,14 @@ def _verify_work(world: World, dataset_id: str, found: Verified) -> None:
     for stored in records.values():
         if not world.data.exists(stored["from"]):
             found.wrong(stored["from"], "the sealed records the official version was released from are missing", 3)
-    for path in world.data.names(f"work/{dataset_id}"):
+    for path in world.data.names(work_folder(dataset_id)):
         if path.endswith("/wal.jsonl"):
             found.files += 1
             try:
                 check_chain([msgspec.json.decode(line, type=WalRecord) for line in world.data.read(path).splitlines()])
             except (KfmError, msgspec.DecodeError, msgspec.ValidationError):
                 found.wrong(path, "the archived journal is damaged")
-        elif path.startswith(f"work/{dataset_id}/parts/"):
+        elif path.startswith(parts_folder(dataset_id) + "/"):
             found.files += 1
             stored = world.data.stat(path)
             if stored is None or not stored.digest.startswith(f"sha256:{path.split('/')[3]}"):
@@ -278,7 +291,7 @@ def _verify_version_digest(
     world: World, dataset_id: str, version_id: str, predicate: GenerationPredicate, found: Verified, named: str | None
 ) -> None:
     """The folder's artifacts hash to the digest the generation signed, and its attestation speaks of exactly these files."""
-    folder = f"processed/{dataset_id}/{version_id}"
+    folder = version_folder(dataset_id, version_id)
     if not world.data.exists(f"{folder}/checksums.sha256"):
         return  # said already
     listed = parse_checksums(world.data.read(f"{folder}/checksums.sha256"))

@@ -17,6 +17,7 @@ import msgspec
 from kfm.jobs.worker import Ended
 from kfm.model.interrupts import stop_on_signals
 from kfm.model.ledger import JobRow
+from kfm.model.paths import version_folder
 
 __all__ = ["context_of", "main", "perform"]
 
@@ -115,7 +116,7 @@ def _size(world: Any, uri: str) -> int | None:
     """The size of a file, or of the data files of a version, that an output names."""
     dataset_id, _, rest = uri.removeprefix("kfm://dataset/").partition("@")
     version_id, _, name = rest.partition("/")
-    folder = f"processed/{dataset_id}/{version_id}"
+    folder = version_folder(dataset_id, version_id)
     if not version_id:
         paths = [] if "://" in uri else [uri]
     else:

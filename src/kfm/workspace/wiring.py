@@ -22,6 +22,7 @@ from kfm.model.channel import RootAt
 from kfm.model.clock import Clock, SystemClock
 from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.errors import IntegrityError, KfmError, MissingExtra, UsageError
+from kfm.model.paths import run_path
 from kfm.model.verdict import Gate
 from kfm.policy.base import Decision, Evaluator, Preparable, sources_of
 from kfm.store.base import Store
@@ -363,7 +364,7 @@ def _dry(world: World, dataset_id: str) -> Iterator[World]:
         world.store.forget_work()
         (temp / "data").mkdir()
         (temp / "root").mkdir()
-        data = OverlayZone(_local(world.data), LocalZone(temp / "data"), f"work/{dataset_id}/runs/{run_id}/artifacts")
+        data = OverlayZone(_local(world.data), LocalZone(temp / "data"), run_path(dataset_id, run_id, "artifacts"))
         root = OverlayZone(_local(world.root), LocalZone(temp / "root"), ".nothing")
         yield replace(
             world,

@@ -9,6 +9,7 @@ import msgspec
 from kfm.model.clock import Clock, rfc3339
 from kfm.model.ids import new_run_id
 from kfm.model.masking import masked
+from kfm.model.paths import run_folder
 from kfm.zones.base import Zone
 
 __all__ = ["RunLog", "mask"]
@@ -79,7 +80,7 @@ class RunLog:
 
     @property
     def folder(self) -> str:
-        return f"work/{self.dataset_id}/runs/{self.run_id}"
+        return run_folder(self.dataset_id, self.run_id)
 
     def bind(self, run_id: str) -> None:
         """Give the run its name; what was said before goes to its files now."""

@@ -20,6 +20,7 @@ from kfm.model.content import Mark, Place
 from kfm.model.dataset import Column, DatasetEntry, spelled
 from kfm.model.errors import Denied, KfmError, UsageError
 from kfm.model.ledger import LedgerRow
+from kfm.model.paths import captures_folder, parts_folder, proposals_folder
 from kfm.model.verdict import Gate
 from kfm.policy.base import Evaluator
 from kfm.store.base import Store, Token
@@ -266,7 +267,7 @@ class World:
 
     def _not_lost(self, dataset_id: str, name: str) -> None:
         """Raise `Denied` for a secret that is not here though something made with it is: another one would call all of that false."""
-        places = (f"raw/{dataset_id}/captures", f"work/{dataset_id}/parts", f"work/{dataset_id}/proposals")
+        places = (captures_folder(dataset_id), parts_folder(dataset_id), proposals_folder(dataset_id))
         if any(path.endswith(SEALED) for place in places for path in self.data.names(place)):
             raise Denied(
                 f"keys/data/{name} is missing, and what lies here was sealed or committed to with it.",

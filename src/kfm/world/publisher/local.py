@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from kfm.model import canonical
+from kfm.model.paths import tagged_path
 from kfm.zones.base import Zone
 
 __all__ = ["LocalPublisher"]
@@ -27,7 +28,7 @@ class LocalPublisher:
         self._data.replace(key, value)
 
     def publish_release(self, tag: str, assets: Mapping[str, str]) -> bool:
-        return self._root.create(f"releases/{tag}.json", canonical.dumps({"tag": tag, "assets": dict(assets)}) + b"\n")
+        return self._root.create(tagged_path(tag), canonical.dumps({"tag": tag, "assets": dict(assets)}) + b"\n")
 
     def noop_guard(self) -> None:
         raise AssertionError("A local publisher writes for real; a dry run must be wired with the no-op publisher.")
