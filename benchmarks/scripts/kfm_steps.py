@@ -29,7 +29,6 @@ def claim(number: int) -> Journal:
         updater_version="1.0.0", spec_hash="1" * 64, transform_hash="2" * 64, input_hash="3" * 64, toolchain_digest="sha256:" + "4" * 64,
         attempt=0, forced=0, trigger_type="manual", base_version=None, base_generation=0,
     )  # fmt: skip
-    wal = Journal(store, clock, row)
 
     def take(tx):
         tx.runs.insert(row)
@@ -38,12 +37,15 @@ def claim(number: int) -> Journal:
     token = store.transaction(take)
     assert token is not None
     heart.add(token)
-    wal.tokens = (token,)
-    return wal
+    return Journal(store, clock, row, tokens=(token,))
 
 
 def noop(number: int) -> int:
     return number
+
+
+def nothing(tx: object, page: object) -> None:
+    """A commit of what rides."""
 
 
 def work(wal: Journal, first: int, count: int) -> None:
@@ -55,13 +57,13 @@ def work(wal: Journal, first: int, count: int) -> None:
 wals = [claim(number) for number in range(runs)]
 for wal in wals:
     work(wal, 0, 10 if runs == 1 else 1)
-    wal.commit()
+    wal.commit(nothing)
 shares = [steps // runs + (1 if number < steps % runs else 0) for number in range(runs)]
 threads = [threading.Thread(target=work, args=(wal, 10, share)) for wal, share in zip(wals, shares)]
 before = time.perf_counter()
 if runs == 1:
     work(wals[0], 10, steps)
-    wals[0].commit()
+    wals[0].commit(nothing)
 else:
     for thread in threads:
         thread.start()
@@ -71,7 +73,7 @@ took = time.perf_counter() - before
 peak = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
 
 for wal, share in zip(wals, shares):  # what was measured is really there
-    wal.commit()
+    wal.commit(nothing)
     kept = store.read(lambda tx: tx.journals.get(wal.run.wal_id))
     assert [r.hash for r in kept] == [r.hash for r in wal.records]
     assert len(kept) == 2 * (share + (10 if runs == 1 else 1))

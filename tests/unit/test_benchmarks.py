@@ -162,6 +162,12 @@ def test_the_peak_counts_the_process_and_its_children():
     assert 150e6 < ran.peak_bytes < 260e6
 
 
+@pytest.mark.parametrize("runs", [1, 2])
+def test_our_durable_steps_are_journalled(tmp_path, runs):
+    """The script reads them back itself."""
+    assert peers.run_json([sys.executable, str(peers.SCRIPTS / "kfm_steps.py"), str(tmp_path), "5", str(runs)])["per_s"] > 0
+
+
 def test_a_queue_is_timed_from_its_first_body_to_its_last_and_light_jobs_by_their_wait(tmp_path):
     many = [f"{number} 0.0 {100 + number / 10:.6f}" for number in range(11)]  # ten more in one second
     few = [f"{1_000_000 + number} 200.0 {200 + number / 1000:.6f}" for number in range(100)]  # 0 to 99 ms

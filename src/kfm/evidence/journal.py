@@ -155,14 +155,14 @@ class Journal:
 
     def done(self, phase: str, step_id: str, payload: Any = None) -> None:
         """Mark a step DONE; the mark rides in the next commit (losing it repeats a step that may be repeated)."""
-        page = self.page(self.records)
+        page = self.page(self._riding or self._stored)
         page.make(phase, step_id, "DONE", payload)
         self._riding += page.records
 
     def begin(self, tx: Tx, page: Page) -> None:
         """Write the first records of a run in the transaction that makes it: a journal nobody sees unless the store says yes."""
         tx.journals.append(page.records)
-        self._stored = page.records
+        self._stored = list(page.records)
 
     def commit(self, work: Callable[[Tx, Page], T]) -> T:
         """Make durable what rides and what `work` writes on its page, with all else it does, in one transaction under the leases."""
@@ -170,7 +170,7 @@ class Journal:
             raise AssertionError("a journal is written under a lease")
         unsure = self._unsure
 
-        def transact(tx: Tx) -> tuple[T, list[WalRecord], LedgerRow]:
+        def transact(tx: Tx) -> tuple[T, list[WalRecord], Page]:
             held = tx.leases.check(*self._tokens)
             stored = tx.journals.get(self._run.wal_id) if unsure else self._stored
             page, known = self.page(stored), {r.hash for r in stored} if unsure else ()
@@ -180,11 +180,12 @@ class Journal:
                     page.add(record)
             result = work(tx, page)
             tx.journals.append(page.records)
-            return result, [*stored, *page.records], page.run
+            return result, stored, page
 
         self._unsure = True
-        result, self._stored, self._run = self._store.transaction(transact)
-        self._riding, self._unsure = [], False
+        result, stored, page = self._store.transaction(transact)
+        stored += page.records
+        self._stored, self._run, self._riding, self._unsure = stored, page.run, [], False
         return result
 
     def intend(self, phase: str, step_id: str, payload: Any = None) -> None:
