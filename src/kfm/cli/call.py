@@ -33,6 +33,7 @@ __all__ = [
     "parser_of",
     "reader_flag",
     "reader_of",
+    "understood",
     "upstream_flag",
 ]
 
@@ -179,12 +180,19 @@ def guard(work: Any, parsed: Any) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader went away: nothing more to say
         return 0
     except Exception as error:
-        failure = _refused(error) if isinstance(error, OSError) else _unforeseen(error)
-        failure.__cause__ = error
-        return fail(failure, parsed.json, getattr(parsed, "verbose", False))
+        return fail(understood(error), parsed.json, getattr(parsed, "verbose", False))
     finally:
         for number, before in previous:
             signal.signal(number, before)
+
+
+def understood(error: Exception) -> KfmError:
+    """An error of ours as it is, any other in words."""
+    if isinstance(error, KfmError):
+        return error
+    failure = _refused(error) if isinstance(error, OSError) else _unforeseen(error)
+    failure.__cause__ = error
+    return failure
 
 
 def _refused(error: OSError) -> KfmError:

@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
+from kfm.cli.beside import cores
 from kfm.cli.call import Parser, emit
 from kfm.cli.init import make_workspace
-from kfm.cli.run import run_dataset
+from kfm.cli.run import run_datasets
 from kfm.cli.terminal import program, sign
 from kfm.upkeep.verify import verify_workspace
 from kfm.workspace.folder import open_workspace
-from kfm.workspace.upstreams import own_sample
+from kfm.workspace.upstreams import OWN_SAMPLE
 from kfm.workspace.wiring import open_world
 
 __all__ = ["configure", "main"]
@@ -30,18 +31,18 @@ SHOWN = {"ks_sites": "waits for a person", "ks_wells": "is denied"}  # what thes
 def main(args: Any) -> int:
     folder = args.dir or args.workspace or Path("demo")
     began = time.monotonic()
-    os.environ["KFM_SAMPLE_UPSTREAM"] = own_sample()  # a demo shows the same whatever else this user has running
+    os.environ["KFM_SAMPLE_UPSTREAM"] = OWN_SAMPLE  # a demo shows the same whatever else this user has running
     make_workspace(folder.absolute(), sample=True, demo=True)
     workspace = open_workspace(folder.absolute())
     names = sorted(workspace.registered(), key=lambda name: (name in SHOWN, name))
     quiet = args.json
     if not quiet:
         print(f"kfm demo: {len(names)} datasets from the sample upstream, nothing leaves this machine\n", flush=True)
-    first = [o for name in names for o in run_dataset(workspace, name, args, "", 60.0)]
+    first = run_datasets(workspace, names, args, "", 60.0, at_once=cores())
     if not quiet:
         print("\nThen everything again, to show that nothing changes:\n", flush=True)
     again_at = time.monotonic()
-    again = [o for name in names for o in run_dataset(workspace, name, _silent(args), "", 60.0)]
+    again = run_datasets(workspace, names, _silent(args), "", 60.0, at_once=cores())
     unchanged = sum(o.state == "NOOP" for o in again)
     took = time.monotonic() - again_at
     with open_world(workspace) as world:

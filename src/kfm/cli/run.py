@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from kfm.cli.call import Parser, clock_flag, emit, heed_clock, login, offer, upstream_flag
-from kfm.cli.terminal import progress, say, show, sign
+from kfm.cli.beside import at_once_flag, cores, inputs_first, side_by_side
+from kfm.cli.call import Parser, clock_flag, emit, heed_clock, login, offer, understood, upstream_flag
+from kfm.cli.terminal import Progress, progress, say, show, sign
 from kfm.evidence.run_files import read_run_file
 from kfm.jobs.drive import promote_run, run_target
 from kfm.model.change import told
@@ -21,7 +22,7 @@ from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
 from kfm.world.world import Outcome, Target, World
 
-__all__ = ["configure", "main", "run_dataset", "still_kept", "tell"]
+__all__ = ["configure", "main", "run_dataset", "run_datasets", "still_kept", "tell"]
 
 
 def configure(parser: Parser) -> None:
@@ -37,6 +38,7 @@ def configure(parser: Parser) -> None:
     )
     parser.add_argument("--reason", default="", help="why it is forced or the change accepted; recorded")
     parser.add_argument("--wait", default="60s", metavar="60s", help="how long to wait for another run of the same dataset")
+    at_once_flag(parser)
     upstream_flag(parser)
     parser.add_argument("--spec", type=Path, default=None, metavar="FILE", help="a governed run spec; its hash is recorded")
     clock_flag(parser)
@@ -62,20 +64,16 @@ def main(args: Any) -> int:
             raise UsageError(f"{flag} needs a reason.", expected='--reason "…"', remedy="Say why; it is recorded.")
     if args.all and getattr(args, "accept_change", False):
         raise UsageError("--accept-change is said of one dataset at a time.", expected="DATASET", remedy="`kfm review` lists what waits.")
+    if args.at_once is not None and args.at_once < 1:
+        raise UsageError(f"--at-once {args.at_once} works nothing.", expected="1 or more", remedy="1 works one after the other.")
     win, wait = _window(args), float(seconds(args.wait))
     if not args.all:
         for name in names:
             workspace.require(name)  # a typing mistake is found before anything runs
-    outcomes: list[Outcome] = []
-    for name in still_kept(workspace, names) if args.all else names:
-        try:
-            outcomes += run_dataset(workspace, name, args, win, wait)
-        except UsageError as error:  # with --all one unusable entry does not keep the others from running
-            if not args.all:
-                raise
-            outcomes.append(Outcome(dataset_id=name, run_id="", state="FAILED", reason=error.happened, exit_code=2, remedy=error.remedy))
-            if not args.json:
-                tell(outcomes[-1], 0.0)
+    at_once = args.at_once if args.at_once is not None else cores() if args.all else 1
+    if args.all:
+        names = still_kept(workspace, names)
+    outcomes = run_datasets(workspace, names, args, win, wait, at_once=at_once, go_on=args.all or at_once > 1)
     if args.json:
         emit({"runs": [msgspec.to_builtins(o) for o in outcomes]})
     return max((o.exit_code for o in outcomes), default=0)
@@ -90,9 +88,44 @@ def still_kept(workspace: Workspace, names: list[str]) -> list[str]:
     return [name for name in names if name not in retired]
 
 
-def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: float) -> list[Outcome]:
+def run_datasets(
+    workspace: Workspace, names: list[str], args: Any, win: str, wait: float, *, at_once: int, go_on: bool = True
+) -> list[Outcome]:
+    """Every partition of every dataset, in the order of `names`; what is made from others of them is worked after them.
+
+    `go_on`: one that cannot be used does not keep the others from running.
+    """
+
+    def work(name: str, shown: Progress) -> list[Outcome]:
+        try:
+            return run_dataset(workspace, name, args, win, wait, shown)
+        except Exception as error:
+            if not go_on or isinstance(error, BrokenPipeError):
+                raise
+            failure = understood(error)
+            shown.clear()
+            return failed(name, failure.happened, failure.remedy, failure.exit_code)
+
+    def failed(name: str, reason: str, remedy: str, exit_code: int) -> list[Outcome]:
+        outcome = Outcome(dataset_id=name, run_id="", state="FAILED", reason=reason, exit_code=exit_code, remedy=remedy)
+        if not args.json:
+            tell(outcome, 0.0)
+        return [outcome]
+
+    def lost(name: str, how: str) -> list[Outcome]:
+        return failed(name, f"The process that worked it is gone: {how}.", "`kfm resume` goes on from where it was.", 1)
+
+    def made_from(name: str) -> tuple[str, ...]:
+        entry = workspace.readable(name)
+        return entry.source.datasets if entry is not None else ()
+
+    found = side_by_side(inputs_first(names, made_from), work, lost, at_once, progress(args))
+    return [outcome for name in names for outcome in found[name]]
+
+
+def run_dataset(workspace: Workspace, name: str, args: Any, win: str, wait: float, shown: Progress | None = None) -> list[Outcome]:
     """Every partition of one dataset, told as it ends."""
-    shown, found = progress(args), []
+    shown, found = shown or progress(args), []
     for target in targets_of(workspace, name, win=win, spec_file=args.spec, trigger=f"manual:{login()}"):
         began = time.monotonic()
         try:

@@ -86,6 +86,7 @@ class Progress:
     def __init__(self, verbose: bool, as_json: bool) -> None:
         self._verbose, self._live = verbose, sys.stderr.isatty() and not as_json
         self._drawn = False
+        self.wanted = self._verbose or self._live  # whether anything of it is shown
 
     def __call__(self, event: dict[str, Any]) -> None:
         if self._verbose:

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from kfm.fetch.offline import Recording, ReplayFetcher
 
 
-__all__ = ["Routed", "checked_upstream", "is_live", "own_sample", "recorded_by", "replayed", "user_note", "workspace_note"]
+__all__ = ["OWN_SAMPLE", "Routed", "checked_upstream", "is_live", "own_sample", "recorded_by", "replayed", "user_note", "workspace_note"]
 
 SAMPLE_DOMAIN = "sample.kfm.example"
+OWN_SAMPLE = "own"  # of KFM_SAMPLE_UPSTREAM: every process starts one inside itself
 
 
 def checked_upstream(workspace: Workspace, asked: str | None) -> str:
@@ -124,7 +125,8 @@ def _reroute(workspace: Workspace) -> tuple[str, int] | None:
 
 def _sample_address(workspace: Path) -> tuple[str, int]:
     """A running `kfm sample-upstream` (KFM_SAMPLE_UPSTREAM, that of this workspace, or this user's), else one of our own."""
-    url = os.environ.get("KFM_SAMPLE_UPSTREAM") or _noted_sample(workspace_note(workspace)) or _noted_sample(user_note()) or own_sample()
+    url = os.environ.get("KFM_SAMPLE_UPSTREAM") or _noted_sample(workspace_note(workspace)) or _noted_sample(user_note()) or OWN_SAMPLE
+    url = own_sample() if url == OWN_SAMPLE else url
     host, _, port = url.removeprefix("http://").rstrip("/").partition(":")
     return host, int(port)
 

@@ -1,0 +1,281 @@
+"""Datasets worked side by side: a few processes forked from this one take the next that is ready, and what they say is told in order."""
+
+import contextlib
+import io
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Any, NoReturn
+
+import msgspec
+
+from kfm.cli.call import Parser
+from kfm.cli.terminal import Progress
+from kfm.model.interrupts import finishing
+from kfm.world.world import Outcome
+
+__all__ = ["at_once_flag", "cores", "inputs_first", "side_by_side"]
+
+Work = Callable[[str, Progress], list[Outcome]]  # one dataset, told as it ends
+Lost = Callable[[str, str], list[Outcome]]  # (dataset, how the process ended that worked it), told
+
+
+def at_once_flag(parser: Parser) -> None:
+    """`--at-once N`, for commands that work many datasets."""
+    parser.add_argument(
+        "--at-once", type=int, default=None, metavar="N",
+        help="how many datasets are worked side by side; default: with --all the number of cores, else 1, one after the other",
+    )  # fmt: skip
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def inputs_first(names: Sequence[str], made_from: Callable[[str], Sequence[str]]) -> dict[str, list[str]]:
+    """`names` in their order, but each after those of them it is made from; and which these are."""
+    found: dict[str, list[str]] = {}
+    begun: set[str] = set()
+
+    def place(name: str) -> None:
+        begun.add(name)
+        wanted = set(made_from(name))
+        inputs = [i for i in names if i in wanted]
+        for i in inputs:
+            if i not in begun:
+                place(i)
+        found[name] = [i for i in inputs if i in found]  # in a circle nothing waits for itself; the run says what is wrong
+
+    for name in names:
+        if name not in begun:
+            place(name)
+    return found
+
+
+def side_by_side(order: Mapping[str, Sequence[str]], work: Work, lost: Lost, at_once: int, shown: Progress) -> dict[str, list[Outcome]]:
+    """What became of every dataset of `order`, which says what each waits for; up to `at_once` are worked at the same time.
+
+    Lines come out in that order, each dataset's when those before it have ended. Where a process dies the others go on.
+    """
+    # What other threads hold at that moment would stay locked in a fork.
+    if min(at_once, len(order)) < 2 or threading.active_count() > 1:
+        return {name: work(name, shown) for name in order}
+    crew = _Crew(order, work, lost, shown)
+    try:
+        crew.work_all(at_once)
+    finally:
+        crew.dismiss()
+    return crew.done
+
+
+class _Crew:
+    """The processes, what each has said, and what of it is still to be told."""
+
+    def __init__(self, order: Mapping[str, Sequence[str]], work: Work, lost: Lost, shown: Progress) -> None:
+        self.done: dict[str, list[Outcome]] = {}
+        self._order, self._work, self._lost, self._shown = order, work, lost, shown
+        self._left, self._untold = list(order), list(order)
+        self._said: dict[str, list[tuple[str, str]]] = {name: [] for name in order}
+        self._ended: dict[str, list[Outcome] | str] = {}  # or how its process ended
+        self._hands: list[_Hand] = []
+        self._selector = selectors.DefaultSelector()
+
+    def work_all(self, at_once: int) -> None:
+        while len(self._ended) < len(self._order):
+            while (name := self._ready()) is not None and (hand := self._idle(at_once)) is not None:
+                self._left.remove(name)
+                hand.begin(name)
+            self._listen()
+            self._tell()
+
+    def dismiss(self) -> None:
+        """Let all go; those at work stop where they can be resumed, and asked a second time, none is waited for."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                for hand in self._hands:
+                    hand.stop(number)
+                while self._hands:
+                    self._listen()
+                break
+            except (KeyboardInterrupt, SystemExit):
+                continue
+        self._selector.close()
+        self._tell(everything=True)
+
+    def _ready(self) -> str | None:
+        return next((name for name in self._left if all(i in self._ended for i in self._order[name])), None)
+
+    def _idle(self, at_once: int) -> "_Hand | None":
+        free = next((hand for hand in self._hands if not hand.name), None)
+        if free is None and len(self._hands) < at_once:
+            free = _Hand(self._work, self._shown.wanted, self._hands)
+            self._hands.append(free)
+            self._selector.register(free.line, selectors.EVENT_READ, free)
+        return free
+
+    def _listen(self) -> None:
+        for key, _ in self._selector.select():
+            hand: _Hand = key.data
+            with finishing:  # what was read is not lost
+                heard = hand.heard()
+                for message in heard or ():
+                    self._take(hand, message)
+                if heard is None:
+                    self._selector.unregister(hand.line)
+                    self._hands.remove(hand)
+                    how = hand.reap()
+                    if hand.name and not hand.stopped:
+                        self._ended[hand.name] = how
+
+    def _take(self, hand: "_Hand", message: dict[str, Any]) -> None:
+        if "event" in message:
+            self._shown(message["event"])
+        elif "done" in message:
+            self._ended[hand.name] = msgspec.convert(message["done"], list[Outcome])
+            hand.name = ""
+        else:
+            self._said[hand.name] += [(stream, text) for stream, text in message["said"]]
+
+    def _tell(self, everything: bool = False) -> None:
+        """Print what is next in the order; `everything`: also what others before it have not ended for."""
+        while self._untold:
+            name = self._untold[0]
+            lines, self._said[name] = self._said[name], []
+            if lines or everything or isinstance(self._ended.get(name), str):
+                self._shown.clear()
+            for stream, text in lines:
+                print(text, end="", file=sys.stdout if stream == "out" else sys.stderr, flush=True)
+            if name not in self._ended and not everything:
+                return
+            self._untold.pop(0)
+            end = self._ended.get(name)
+            if end is not None:
+                self.done[name] = self._lost(name, end) if isinstance(end, str) else end
+
+
+class _Hand:
+    """A process that works one dataset after the other; it ends when its line does."""
+
+    def __init__(self, work: Work, wanted: bool, others: "Sequence[_Hand]") -> None:
+        self.name = ""  # of the dataset it works
+        self.stopped = False
+        self._rest = b""
+        self.line, theirs = socket.socketpair()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))  # heard here or there, not on the way
+        try:
+            parent, self.pid = os.getpid(), os.fork()
+            if self.pid == 0:
+                _serve(theirs, [self.line, *(hand.line for hand in others)], work, wanted, parent)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+
+    def begin(self, name: str) -> None:
+        self.name = name
+        with contextlib.suppress(OSError):  # it is gone, and its line says so
+            self.line.sendall(msgspec.json.encode(name) + b"\n")
+
+    def heard(self) -> list[dict[str, Any]] | None:
+        """What it said since; None when it has ended."""
+        try:
+            data = self.line.recv(1 << 16)
+        except ConnectionError:
+            data = b""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [msgspec.json.decode(line) for line in lines] if data else None
+
+    def stop(self, number: signal.Signals) -> None:
+        self.stopped = True
+        if self.name:
+            os.kill(self.pid, number)
+        with contextlib.suppress(OSError):
+            self.line.shutdown(socket.SHUT_WR)
+
+    def reap(self) -> str:
+        """How it ended, in words."""
+        self.line.close()
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it exited with status {code}"
+
+
+# ---- in the forked process -------------------------------------------------------------------------------------------
+def _serve(line: socket.socket, inherited: Sequence[socket.socket], work: Work, wanted: bool, parent: int) -> NoReturn:
+    from kfm.connectors.guard import tie_to_parent  # a NOOP of one dataset starts faster without it
+
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, _leave_to_parent)
+        signal.signal(signal.SIGTERM, _stop_once)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+        tie_to_parent(parent)
+        for end in inherited:
+            end.close()
+        wire = _Wire(line)
+        sys.stdout, sys.stderr = _Told(wire, "out", sys.stdout.isatty()), _Told(wire, "err", sys.stderr.isatty())
+        shown = _Relayed(wire, wanted)
+        for order in line.makefile("rb"):
+            outcomes = work(msgspec.json.decode(order, type=str), shown)
+            wire.send({"done": outcomes})
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    finally:
+        os._exit(code)  # nothing of the parent is tidied up here
+
+
+def _leave_to_parent(number: int, frame: FrameType | None) -> None:
+    """Ctrl-C reaches everyone in front of a terminal; the first of them hears it and tells the others."""
+
+
+def _stop_once(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # sent to all of a group it comes a second time, from the parent: that is no second word
+    finishing.hear(number, frame)
+
+
+class _Wire:
+    """One JSON line after the other to the parent."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line, self._lock = line, threading.Lock()
+        self.held: list[tuple[str, str]] = []  # said, but not to the end of a line
+
+    def send(self, message: dict[str, Any]) -> None:
+        with finishing, self._lock:
+            self._line.sendall(msgspec.json.encode(message) + b"\n")
+
+
+class _Told(io.TextIOBase):
+    """What stands for stdout or stderr: the parent prints it when it is its turn."""
+
+    def __init__(self, wire: _Wire, stream: str, terminal: bool) -> None:
+        self._wire, self._stream, self._terminal = wire, stream, terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def write(self, text: str) -> int:
+        self._wire.held.append((self._stream, text))
+        if text.endswith("\n"):
+            held, self._wire.held = self._wire.held, []
+            self._wire.send({"said": held})
+        return len(text)
+
+
+class _Relayed(Progress):
+    """Progress that the parent shows, at once."""
+
+    def __init__(self, wire: _Wire, wanted: bool) -> None:
+        self._wire, self.wanted = wire, wanted
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if self.wanted:
+            self._wire.send({"event": event})
+
+    def clear(self) -> None:
+        """What is drawn is the parent's to clear."""
