@@ -106,6 +106,7 @@ class Worker:
         self._store, self._clock, self.name, self._slots = store, clock, name, slots
         self._seconds = max(0.9 * lease_seconds, 0.5)  # others count a whole lease time from our death
         self._command, self._tell, self._limits, self._died = list(command), tell, limits, died
+        self._lights = not pools or LIGHT_POOL in pools
         self._pools, self._order, self._on_beat, self._grace_s = tuple(pools), order or {}, beat, grace_s
         self._children: dict[int, _Child] = {}
         self._done: list[tuple[JobRow, str, str, tuple[tuple[str, str], ...], float]] = []  # light jobs that ended: to be written down
@@ -262,7 +263,7 @@ class Worker:
             if self._lost_touch:  # a claim whose answer never reached us
                 known = {c.job.job_id for c in self._children.values()} | {job.job_id for job, *_ in self._done}
                 strays = [job for job in tx.queue.mine(self._token) if job.job_id not in known]
-            light = tx.queue.claim(self._token, self._batch, (LIGHT_POOL,)) if not self._draining and self._may(LIGHT_POOL) else []
+            light = tx.queue.claim(self._token, self._batch, (LIGHT_POOL,)) if not self._draining and self._lights else []
             heavy = tx.queue.claim(self._token, free, self._pools, (LIGHT_POOL,)) if free > 0 else []
             return strays + light + heavy, *((None, False) if light or heavy else tx.queue.next_at(self._pools))
 
@@ -279,14 +280,11 @@ class Worker:
 
     def _took_light(self) -> bool:
         """Begin with light jobs. Having taken them need not outlive a power cut: they are asked for, and only their end counts."""
-        if self._draining or not self._may(LIGHT_POOL):
+        if self._draining or not self._lights:
             return False
         jobs = self._store.transaction(lambda tx: tx.queue.claim(self._token, self._batch, (LIGHT_POOL,)), durable=False)
         self._do_light(jobs)
         return bool(jobs)
-
-    def _may(self, pool: str) -> bool:
-        return not self._pools or pool in self._pools
 
     def _write_down(self, tx: Tx) -> None:
         """The ends and keyed effects of light jobs; those that are no longer ours are left out."""

@@ -162,11 +162,8 @@ def _official(generations: Iterable[bytes]) -> set[str]:
 
 
 # ---- the folder ------------------------------------------------------------------------------------------------------
-class KeyFolder:
-    """The keys of a workspace: `<keyid>.key` (0600) and `.pub`, `people/<name>.key`, and the root that says who may sign what.
-
-    The key that signs the root is another than the builder's. It lies in `root-keys/` until it is exported; `root_keys` are files elsewhere.
-    """
+class TrustFolder:
+    """The keys of a workspace to sign and to verify with: `<keyid>.key` (0600) and `.pub`, `people/<name>.key`, and the root."""
 
     def __init__(self, folder: Path, now: Callable[[], dt.datetime] | None = None, root_keys: Sequence[Path] = ()) -> None:
         self._folder, self._now, self._elsewhere = folder, now or (lambda: dt.datetime.now(dt.UTC)), root_keys
@@ -174,7 +171,6 @@ class KeyFolder:
         self._older: Trust | None = None
         self._cached: tuple[object, Trust | None] = (object(), None)
 
-    # ---- reading ---------------------------------------------------------------------------------------------------
     def _root_files(self) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(self._folder / "root") as entries:
@@ -277,7 +273,13 @@ class KeyFolder:
                          expected="a key that the trust root lists", remedy="Enrol another one with `kfm keys new --name NAME`.")  # fmt: skip
         return PersonKey(found.keyid, known.name, found.public, found.key)
 
-    # ---- changing --------------------------------------------------------------------------------------------------
+
+class KeyFolder(TrustFolder):
+    """The keys of a workspace: `<keyid>.key` (0600) and `.pub`, `people/<name>.key`, and the root that says who may sign what.
+
+    The key that signs the root is another than the builder's. It lies in `root-keys/` until it is exported; `root_keys` are files elsewhere.
+    """
+
     def new(self) -> str:
         """Make a builder key, and the first root when there is none; returns the key's id."""
         made = new_private(self._folder / "<keyid>.key", "workspace")

@@ -101,54 +101,16 @@ class PostgresTx(Tx):
             self._rings = True
 
 
-class PostgresStore:
-    """One server, many machines. `transaction` returns when the server has said that the work is durable."""
+class _Connections:
+    """Connections to one server: some wait to be used again, and what goes wrong is said in our words."""
 
-    served = True
-
-    def __init__(self, url: str, clock: Clock, *, create: bool = True, repair: bool = False, workspace: str = "") -> None:
-        """`workspace` is the id of the one it is opened for: a schema belongs to the first."""
-        self.url, self.clock, self.locks, self._workspace = url, clock, NoLocks(), workspace
+    def __init__(self, url: str) -> None:
+        self.url = url
         self._idle: list[Any] = []
         self._mutex = threading.Lock()
         self._room = threading.BoundedSemaphore(POOL)
         self._closed = False
-        self.epoch = 0
-        try:
-            self.epoch = self._open(create)
-        except BaseException as error:
-            if not (repair and isinstance(error, IntegrityError)):
-                self.abandon()
-                raise
 
-    def _open(self, create: bool) -> int:
-        """Bring the tables up to date; the epoch they are of."""
-        with self._begun(_BUILD, PATIENCE) as (db, _), self._mapped():
-            if _format(db) != len(_migrations()):
-                db.execute(_ALONE, ("migrations",))
-                self._migrate(db, create)
-            self._must_be_ours(db)
-            row = db.execute(_EPOCH).fetchone()
-            _finish(db)
-        if row is None:
-            raise self._missing("holds no epoch")
-        return int(row["value"])
-
-    def _must_be_ours(self, db: Any) -> None:
-        """Refuse the schema of another workspace; one that is nobody's becomes ours."""
-        if not self._workspace or (owner := _owner(db)) == self._workspace:
-            return
-        if owner is None:
-            db.execute("insert into meta (key, value) values ('workspace', %s) on conflict (key) do nothing", (self._workspace,))
-        if _owner(db) != self._workspace:
-            raise UsageError(
-                f"This schema belongs to another workspace: {shown(self.url)} keeps the store of {_owner(db)}.",
-                expected=f"a schema of its own for this workspace, {self._workspace}",
-                remedy="Name another one in kfm.yml: ?options=-csearch_path%3DNAME. If this was the same workspace once, bring its files "
-                "back with `kfm backup --restore`: its id is among them.",
-            )
-
-    # ---- connections ---------------------------------------------------------------------------------------------------
     def _connect(self) -> Any:
         given = dict(parse_qsl(urlsplit(self.url).query))
         deadlines: dict[str, Any] = {k: v for k, v in _DEADLINES.items() if k not in given}
@@ -220,6 +182,85 @@ class PostgresStore:
             old, self._idle = self._idle, []
         for db in old:
             db.close()
+
+    @contextlib.contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._error(error) from error
+
+    def _error(self, error: psycopg.Error) -> KfmError:
+        """What PostgreSQL said, in our words; a password in it is masked."""
+        password, text = password_in(self.url), " ".join(str(error).split()).rstrip(".")
+        text = text.replace(password, "***") if password else text
+        where = shown(self.url)
+        if isinstance(error, pg.InsufficientPrivilege | pg.InvalidSchemaName) or (error.sqlstate is None and re.search(_REFUSED, text)):
+            return UsageError(
+                f"The store at {where} refuses us: {text}.",
+                expected="a role that may create and change tables there",
+                remedy="Mend the address in kfm.yml or the rights of its role; `kfm doctor` looks again.",
+            )
+        if isinstance(error, pg.DataError):
+            said = f"The store at {where} cannot keep a value: {text}."
+            return StepFailed(said, expected="text without NUL bytes", remedy="Mend the input.")
+        ended = str(error.sqlstate).startswith("25")  # by the server: too long idle, read-only after a switch
+        if ended or isinstance(error, pg.OperationalError | pg.InterfaceError):
+            return StoreUnavailable(
+                f"The store at {where} {'did not answer' if error.sqlstate is None else 'ended a transaction'}: {text}.",
+                expected="a PostgreSQL server that takes connections and confirms commits",
+                remedy="Nothing is lost: run again, when the server is back.",
+            )
+        return IntegrityError(
+            f"The store at {where} is damaged: {text}.",
+            expected="the tables this kfm made",
+            remedy="Run `kfm reindex`: it rebuilds the store from the evidence.",
+        )
+
+
+class PostgresStore(_Connections):
+    """One server, many machines. `transaction` returns when the server has said that the work is durable."""
+
+    served = True
+
+    def __init__(self, url: str, clock: Clock, *, create: bool = True, repair: bool = False, workspace: str = "") -> None:
+        """`workspace` is the id of the one it is opened for: a schema belongs to the first."""
+        super().__init__(url)
+        self.clock, self.locks, self._workspace = clock, NoLocks(), workspace
+        self.epoch = 0
+        try:
+            self.epoch = self._open(create)
+        except BaseException as error:
+            if not (repair and isinstance(error, IntegrityError)):
+                self.abandon()
+                raise
+
+    def _open(self, create: bool) -> int:
+        """Bring the tables up to date; the epoch they are of."""
+        with self._begun(_BUILD, PATIENCE) as (db, _), self._mapped():
+            if _format(db) != len(_migrations()):
+                db.execute(_ALONE, ("migrations",))
+                self._migrate(db, create)
+            self._must_be_ours(db)
+            row = db.execute(_EPOCH).fetchone()
+            _finish(db)
+        if row is None:
+            raise self._missing("holds no epoch")
+        return int(row["value"])
+
+    def _must_be_ours(self, db: Any) -> None:
+        """Refuse the schema of another workspace; one that is nobody's becomes ours."""
+        if not self._workspace or (owner := _owner(db)) == self._workspace:
+            return
+        if owner is None:
+            db.execute("insert into meta (key, value) values ('workspace', %s) on conflict (key) do nothing", (self._workspace,))
+        if _owner(db) != self._workspace:
+            raise UsageError(
+                f"This schema belongs to another workspace: {shown(self.url)} keeps the store of {_owner(db)}.",
+                expected=f"a schema of its own for this workspace, {self._workspace}",
+                remedy="Name another one in kfm.yml: ?options=-csearch_path%3DNAME. If this was the same workspace once, bring its files "
+                "back with `kfm backup --restore`: its id is among them.",
+            )
 
     # ---- transactions ----------------------------------------------------------------------------------------------------
     def now_ms(self) -> int:
@@ -303,41 +344,6 @@ class PostgresStore:
             f"The store at {shown(self.url)} {what}, but this workspace has published data.",
             expected="the store beside its evidence",
             remedy="Run `kfm reindex`: it rebuilds the store from the evidence files.",
-        )
-
-    # ---- errors --------------------------------------------------------------------------------------------------------------
-    @contextlib.contextmanager
-    def _mapped(self) -> Iterator[None]:
-        try:
-            yield
-        except psycopg.Error as error:
-            raise self._error(error) from error
-
-    def _error(self, error: psycopg.Error) -> KfmError:
-        """What PostgreSQL said, in our words; a password in it is masked."""
-        password, text = password_in(self.url), " ".join(str(error).split()).rstrip(".")
-        text = text.replace(password, "***") if password else text
-        where = shown(self.url)
-        if isinstance(error, pg.InsufficientPrivilege | pg.InvalidSchemaName) or (error.sqlstate is None and re.search(_REFUSED, text)):
-            return UsageError(
-                f"The store at {where} refuses us: {text}.",
-                expected="a role that may create and change tables there",
-                remedy="Mend the address in kfm.yml or the rights of its role; `kfm doctor` looks again.",
-            )
-        if isinstance(error, pg.DataError):
-            said = f"The store at {where} cannot keep a value: {text}."
-            return StepFailed(said, expected="text without NUL bytes", remedy="Mend the input.")
-        ended = str(error.sqlstate).startswith("25")  # by the server: too long idle, read-only after a switch
-        if ended or isinstance(error, pg.OperationalError | pg.InterfaceError):
-            return StoreUnavailable(
-                f"The store at {where} {'did not answer' if error.sqlstate is None else 'ended a transaction'}: {text}.",
-                expected="a PostgreSQL server that takes connections and confirms commits",
-                remedy="Nothing is lost: run again, when the server is back.",
-            )
-        return IntegrityError(
-            f"The store at {where} is damaged: {text}.",
-            expected="the tables this kfm made",
-            remedy="Run `kfm reindex`: it rebuilds the store from the evidence.",
         )
 
     # ---- the rest of what a store does ----------------------------------------------------------------------------------
