@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import kfm
+from kfm.evidence.captures import checksums
+from kfm.evidence.folder_check import Verified, verify_folder, verify_in_zone
 from kfm.model.errors import IntegrityError, StepFailed, UsageError
 from kfm.model.ids import digest
-from kfm.zones.base import hash_file
+from kfm.zones.base import Zone, hash_file
 from kfm.zones.local import CHUNK, LocalZone
+from kfm.zones.mapped import MappedZone
 from kfm.zones.overlay import OverlayZone
 
 
@@ -160,3 +164,79 @@ def test_an_overlay_keeps_writes_to_itself(zone: LocalZone, tmp_path: Path) -> N
     over.append("own/run/log", b"line\n")
     assert over.read("new/b") == b"dry" and over.read("kept/a") == b"base"
     assert sorted(zone.names("")) == ["kept/a", "own/run/log"]
+
+
+@pytest.fixture(params=["local", "mapped", "overlay"])
+def any_zone(request: pytest.FixtureRequest, tmp_path: Path) -> Zone:
+    made: dict[str, Zone] = {
+        "local": LocalZone(tmp_path / "zone"),
+        "mapped": MappedZone(tmp_path / "zone", {"work": tmp_path / "elsewhere"}),
+        "overlay": OverlayZone(LocalZone(tmp_path / "zone"), LocalZone(tmp_path / "upper"), ".nothing"),
+    }
+    return made[request.param]
+
+
+def test_bytes_that_are_required_are_those_of_the_digest_or_an_error_says_what_to_do(any_zone: Zone) -> None:
+    any_zone.create("work/a", b"one")
+    assert any_zone.require("work/a", digest(b"one")) == any_zone.stat("work/a")
+    assert any_zone.holds("work/a", digest(b"one")) and not any_zone.holds("work/a", digest(b"two")) and not any_zone.holds("work/b", "")
+    for path, what in (("work/a", "damaged"), ("work/b", "missing")):
+        with pytest.raises(IntegrityError) as raised:
+            any_zone.require(path, digest(b"two"), "Run again.")
+        assert (raised.value.happened, raised.value.expected, raised.value.remedy) == (f"{path} is {what}.", digest(b"two"), "Run again.")
+
+
+def test_what_is_known_of_a_name_without_reading_it(any_zone: Zone) -> None:
+    any_zone.create("work/a/one", b"12345")
+    any_zone.create("work/a/same", any_zone.local("work/a/one"))
+    one, same = any_zone.held("work/a/one"), any_zone.held("work/a/same")
+    assert one is not None and same is not None
+    assert (one.size, one.names, one.bytes_id, one.written_ns > 0) == (5, 2, same.bytes_id, True)
+    assert any_zone.held("work/b") is any_zone.held("work/a") is any_zone.held("work/a/one/x") is None
+    assert (any_zone.free() or 1) > 0
+
+
+def test_only_empty_folders_are_removed(any_zone: Zone) -> None:
+    any_zone.create("work/run/artifacts/log", b"x")
+    any_zone.create("work/kept/record", b"x")
+    any_zone.remove("work/run/artifacts/log")
+    any_zone.remove_folders(["work/run", "work/run/artifacts", "work/kept", "work/never"])
+    assert not any_zone.local("work/run").exists() or isinstance(any_zone, OverlayZone)
+    assert any_zone.read("work/kept/record") == b"x"
+
+
+def test_what_dead_processes_left_is_named_before_it_is_swept(tmp_path: Path) -> None:
+    for place in (tmp_path / "zone", tmp_path / "elsewhere"):
+        (place / ".tmp" / f"dead-{place.name}").mkdir(parents=True)
+        (place / ".tmp" / f"dead-{place.name}" / "lock").touch()
+    zone = MappedZone(tmp_path / "zone", {"work": tmp_path / "elsewhere"})
+    assert zone.leftovers() == ["dead-elsewhere", "dead-zone"] == zone.sweep()
+    assert zone.leftovers() == []
+
+
+def test_a_folder_is_compared_with_its_list_the_same_way_in_a_zone_and_outside_of_one(any_zone: Zone) -> None:
+    names = {"a.parquet": b"one", "b.parquet": b"two", "dcat.json": b"{}"}
+    listed = {name: digest(content) for name, content in names.items()} | {"../up": digest(b"")}
+    any_zone.create_all({f"work/v/{name}": content for name, content in names.items() if name != "dcat.json"} | {"work/v/more": b""})
+    any_zone.replace("work/v/b.parquet", b"2")
+    any_zone.create("work/v/checksums.sha256", checksums(listed))
+    inside, outside = Verified(), Verified()
+    verify_in_zone(any_zone, "work/v", inside)
+    verify_folder(any_zone.local("work/v/checksums.sha256").parent, outside, "work/v")
+    told = {p["where"].removeprefix("work/v/"): p["what"] for p in inside.problems}
+    assert told.pop("../up").endswith("v/../up' is not a path inside the zone"), "and nothing outside is read"
+    assert told == {
+        "b.parquet": "its bytes do not match its digest",
+        "dcat.json": "listed, but missing",
+        "more": "present, but not listed",
+    }
+    assert [p for p in inside.problems if "../up" not in p["where"]] == [p for p in outside.problems if "../up" not in p["where"]]
+    assert (inside.files, inside.exit_code) == (4, 6)
+
+
+def test_nobody_asks_a_zone_for_what_it_does_not_promise() -> None:
+    """The type checker says so; here, that nobody tells it to be quiet."""
+    src = Path(kfm.__file__).parent
+    quiet = [p for p in src.rglob("*.py") for line in p.read_text().splitlines() if "ignore[attr-defined]" in line and "import" not in line]
+    asking = [p for p in src.rglob("*.py") if 'hasattr(zone, "' in p.read_text()]
+    assert quiet == asking == []

@@ -18,6 +18,7 @@ from kfm.upkeep.retention import ZONES, Usage, doomed, freed, measured, usage
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
+from kfm.zones.base import held_file
 
 __all__ = ["configure", "human", "main"]
 
@@ -68,7 +69,7 @@ def _row(workspace: Workspace, world: World, dataset_id: str) -> dict[str, Any]:
 
 
 def _below(workspace: Workspace, folder: Path) -> Usage:
-    return measured((path for path in sorted(folder.rglob("*")) if path.is_file()), set())
+    return measured((held_file(path) for path in sorted(folder.rglob("*")) if path.is_file()), set())
 
 
 def _print(rows: list[dict[str, Any]], rest: dict[str, Usage]) -> None:

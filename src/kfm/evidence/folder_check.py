@@ -1,11 +1,13 @@
 """What was looked at and what was wrong; a folder against its own list."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kfm.evidence.captures import parse_checksums
+from kfm.model.errors import KfmError
 from kfm.model.version import is_record
-from kfm.zones.base import Zone, hash_file
+from kfm.zones.base import Stored, Zone, hash_file
 
 __all__ = ["Verified", "note_unapproved", "note_uncompared", "note_unrecorded", "verify_folder", "verify_in_zone"]
 
@@ -42,38 +44,40 @@ def note_unapproved(found: Verified, dataset_id: str, number: int) -> None:
 
 
 def verify_folder(folder: Path, found: Verified, name: str = "") -> None:
-    """A folder against its checksums.sha256: every listed file intact, no file unlisted."""
-    name = name or folder.name
+    """A folder that lies in no zone against its checksums.sha256: every listed file intact, no file unlisted."""
     listing = folder / "checksums.sha256"
-    if not listing.is_file():
+    present = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    raw = listing.read_bytes() if listing.is_file() else None
+    _compare(raw, present, lambda path: hash_file(folder / path) if (folder / path).is_file() else None, found, name or folder.name)
+
+
+def verify_in_zone(zone: Zone, folder: str, found: Verified) -> None:
+    """`verify_folder` through a zone, whatever it lies on."""
+    listing = f"{folder}/checksums.sha256"
+    present = {p.removeprefix(f"{folder}/") for p in zone.names(folder)}
+    raw = zone.read(listing) if zone.exists(listing) else None
+    _compare(raw, present, lambda path: zone.stat(f"{folder}/{path}"), found, folder)
+
+
+def _compare(raw: bytes | None, present: set[str], stat: Callable[[str], Stored | None], found: Verified, name: str) -> None:
+    if raw is None:
         found.wrong(name, "checksums.sha256 is missing")
         return
     try:
-        listed = parse_checksums(listing.read_bytes())
+        listed = parse_checksums(raw)
     except (UnicodeDecodeError, ValueError):
         found.wrong(name, "checksums.sha256 is not readable")
         return
     for path, digest in listed.items():
         found.files += 1
-        if not (folder / path).is_file():
+        try:
+            stored = stat(path)
+        except KfmError as error:  # a name that leads elsewhere
+            found.wrong(f"{name}/{path}", error.happened.rstrip("."))
+            continue
+        if stored is None:
             found.wrong(f"{name}/{path}", "listed, but missing", 3 if is_record(path) else 6)
-        elif hash_file(folder / path).digest != digest:
+        elif stored.digest != digest:
             found.wrong(f"{name}/{path}", "its bytes do not match its digest")
-    present = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} - {"checksums.sha256"}
-    for path in sorted(present - set(listed)):
+    for path in sorted(present - {*listed, "checksums.sha256"}):
         found.wrong(f"{name}/{path}", "present, but not listed")
-
-
-def verify_in_zone(zone: Zone, folder: str, found: Verified) -> None:
-    """`verify_folder` through a zone, whatever it lies on."""
-    if not zone.exists(f"{folder}/checksums.sha256"):
-        found.wrong(folder, "checksums.sha256 is missing")
-        return
-    listed = parse_checksums(zone.read(f"{folder}/checksums.sha256"))
-    for path, digest in listed.items():
-        stored = zone.stat(f"{folder}/{path}")
-        if stored is None or stored.digest != digest:
-            found.wrong(f"{folder}/{path}", "listed, but missing" if stored is None else "its bytes do not match its digest")
-    present = {p.removeprefix(f"{folder}/") for p in zone.names(folder)} - {"checksums.sha256"}
-    for path in sorted(present - set(listed)):
-        found.wrong(f"{folder}/{path}", "present, but not listed")

@@ -72,18 +72,10 @@ def pack_noops(world: World, dataset_id: str) -> int:
         for run_id, line in zip(runs, lines):
             for name in line["files"]:
                 world.data.remove(run_path(dataset_id, run_id, name))
-            _remove_folders(world, run_folder(dataset_id, run_id))
+            world.data.remove_folders([run_folder(dataset_id, run_id), run_path(dataset_id, run_id, "artifacts")])
     return len(rows)
 
 
 def _packed(zone: Zone, dataset_id: str, run_id: str) -> dict[str, Any]:
     base = run_folder(dataset_id, run_id)
     return {"run_id": run_id, "files": {p.removeprefix(base + "/"): zone.read(p).decode() for p in zone.names(base)}}
-
-
-def _remove_folders(world: World, folder: str) -> None:
-    for path in (f"{folder}/artifacts", folder):
-        try:
-            world.data.local(path).rmdir()
-        except OSError:
-            return  # not empty, or gone: nothing is lost either way

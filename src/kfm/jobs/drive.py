@@ -1,6 +1,5 @@
 """Work a job in this process: put it, take it, go on until nothing of it is left."""
 
-import shutil
 import time
 from collections.abc import Callable
 
@@ -89,7 +88,7 @@ def run_target(
         finish_erasure(world, target.dataset_id, wait_s)
     check_shown(world, target.entry)
     for zone in (world.data, world.root):
-        zone.sweep()  # type: ignore[attr-defined]
+        zone.sweep()
     sweep_aside()
     if world.store.read(lambda tx: tx.runs.damaged(target.dataset_id, limit=64)):
         _mend(world, target.dataset_id)
@@ -177,9 +176,8 @@ def stop_run(world: World, target: Target, until: frozenset[str], *, wait_s: flo
 
 def _check_room(world: World) -> None:
     """Below the floor a run could not even say why it failed."""
-    folder = world.root.local("x").parent
-    free = shutil.disk_usage(folder).free
-    if free < DISK_FLOOR:
+    free = world.root.free()
+    if free is not None and free < DISK_FLOOR:
         raise StepFailed(
             f"Only {free:,} bytes are free on the disk of this workspace.",
             expected=f"at least {DISK_FLOOR:,} to begin with",

@@ -47,8 +47,7 @@ def run(ctx: JobContext) -> JobResult:
 
 
 def _is_whole(world: World, path: str, note: IndexNote) -> bool:
-    stored = world.data.stat(path)
-    return stored is not None and stored.digest == note.digest
+    return world.data.holds(path, note.digest)
 
 
 def _make(ctx: JobContext, ref: Opened, path: str, embeddings: bool) -> IndexNote:

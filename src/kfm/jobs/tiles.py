@@ -10,7 +10,6 @@ from kfm.extras.tiles.base import Options, Tiles, build, check, has_places
 from kfm.jobs.base import JobContext, JobResult, JobType, readable
 from kfm.judge.boundary import Opened, located
 from kfm.model import canonical
-from kfm.model.errors import IntegrityError
 from kfm.model.paths import version_tiles_folder
 from kfm.model.receipt import PolicyDecision, ReceiptInput, ReceiptOutput
 from kfm.world.world import World
@@ -42,13 +41,8 @@ def _made(world: World, folder: str) -> Tiles | None:
     if not world.data.exists(f"{folder}/tiles.json"):
         return None
     made = msgspec.json.decode(world.data.read(f"{folder}/tiles.json"), type=Tiles)
-    stored = world.data.stat(f"{folder}/{made.file}")
-    if stored is None or stored.digest != made.checksum:
-        raise IntegrityError(
-            f"{folder}/{made.file} is {'damaged' if stored is not None else 'missing'}.",
-            expected=made.checksum,
-            remedy=f"Remove data/{folder} and start the job again: it makes the same bytes.",
-        )
+    remedy = f"Remove data/{folder} and start the job again: it makes the same bytes."
+    world.data.require(f"{folder}/{made.file}", made.checksum, remedy)
     return made
 
 

@@ -75,13 +75,7 @@ def suppress_rules(world: World, dataset_id: str, suppressed: Mapping[str, str])
 
 def open_table(world: World, dataset_id: str, stored: Mapping[str, Any], scratch: Path) -> Path:
     """A stored table as a plain file, unsealed into `scratch` where it is sealed; one that was changed is not used."""
-    found = world.data.stat(stored["from"])
-    if found is None or found.digest != stored.get("at_rest", stored["digest"]):
-        raise IntegrityError(
-            f"{stored['from']} is {'damaged' if found is not None else 'missing'}.",
-            expected=stored["digest"],
-            remedy="Restore it from a backup; `kfm verify` lists what is damaged.",
-        )
+    world.data.require(stored["from"], stored.get("at_rest", stored["digest"]))
     path = world.data.local(stored["from"])
     if not path.name.endswith(SEALED):
         return path

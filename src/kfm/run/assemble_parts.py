@@ -38,6 +38,8 @@ __all__ = ["GONE", "assemble_staged"]
 
 GONE = "some of its parts were overtaken, or are damaged"
 
+_AGAIN = "`kfm backfill resume` makes the part again from its capture."
+
 
 def assemble_staged(world: World, target: Target, backfill: str, run_ids: Sequence[str] = ()) -> Steps:
     """One version from the parts of `backfill` that are STAGED: those of `run_ids`, or all of them; promote it like any proposal.
@@ -136,7 +138,7 @@ class _Assembly(Work):
                 continue
             files = {f"{part_folder(row.dataset_id, found['part'])}/{found['artifact']}": found["part"]}
             files |= {made["from"]: made["digest"] for made in found.get("companions", {}).values()}
-            bad += [(row, path) for path, digest in files.items() if getattr(self.world.data.stat(path), "digest", "") != digest]
+            bad += [(row, path) for path, digest in files.items() if not self.world.data.holds(path, digest)]
         return payloads, bad
 
     def _set_aside(self, bad: Sequence[tuple[LedgerRow, str]]) -> None:
@@ -261,17 +263,13 @@ class _Assembly(Work):
         payload: dict[str, Any] | None = wal.payload("transform") if wal.state("transform") == "DONE" else None
         if payload is None or payload["stored"] is None:
             return payload
-        found = self.world.data.stat(payload["stored"]["from"])
-        return payload if found is not None and found.digest == payload["stored"]["digest"] else None
+        return payload if self.world.data.holds(payload["stored"]["from"], payload["stored"]["digest"]) else None
 
     def _own(self, pins: Pins) -> Stored:
         """Each part in the place of its partition; of several windows of one the last counts."""
         own: Stored = {p.artifact: {"digest": p.part, "rows": p.rows, "from": _table_path(pins.dataset_id, p)} for p in pins.parts}
         for table in own.values():
-            found = self.world.data.stat(table["from"])
-            if found is None or found.digest != table["digest"]:
-                raise _damaged(table["from"], table["digest"])
-            table["size"] = found.size
+            table["size"] = self.world.data.require(table["from"], table["digest"], _AGAIN).size
         return own
 
     def _collected(self, base: str | None, pins: Pins, payloads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -365,7 +363,7 @@ def _table_path(dataset_id: str, part: Part) -> str:
 
 
 def _damaged(path: str, digest: str) -> IntegrityError:
-    return IntegrityError(f"{path} is missing or damaged.", expected=digest, remedy="`kfm backfill resume` makes the part again from its capture.")  # fmt: skip
+    return IntegrityError(f"{path} is missing or damaged.", expected=digest, remedy=_AGAIN)
 
 
 def _payload_of(world: World, row: LedgerRow) -> dict[str, Any]:

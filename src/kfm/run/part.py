@@ -124,11 +124,10 @@ def _kept_part(work: Work, wal: Journal) -> TransformResult | None:
         return None
     payload = wal.payload("transform")
     folder = part_folder(work.target.dataset_id, payload["part"])
-    stored = work.world.data.stat(f"{folder}/{payload['artifact']}")
-    if stored is None or stored.digest != payload["part"]:
+    if not work.world.data.holds(f"{folder}/{payload['artifact']}", payload["part"]):
         return None
     for made in payload.get("companions", {}).values():
-        if getattr(work.world.data.stat(made["from"]), "digest", None) != made["digest"]:
+        if not work.world.data.holds(made["from"], made["digest"]):
             return None
     work.log.say("step.kept", stage="transform", step_id="transform", part=payload["part"])
     return msgspec.convert(payload["result"], TransformResult)
@@ -139,7 +138,7 @@ def _capture_intact(work: Work, captured: Captured) -> bool:
     if not work.world.data.exists(f"{folder}/checksums.sha256"):
         return False
     listed = parse_checksums(work.world.data.read(f"{folder}/checksums.sha256"))
-    return all(getattr(work.world.data.stat(f"{folder}/{name}"), "digest", "") == digest for name, digest in listed.items())
+    return all(work.world.data.holds(f"{folder}/{name}", digest) for name, digest in listed.items())
 
 
 def _store_capture(work: Work, captured: Captured, scratch: Path) -> None:

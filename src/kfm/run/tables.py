@@ -15,7 +15,7 @@ from kfm.evidence.version_records import read_facts
 from kfm.judge.release import Stored, _kept, is_withheld, open_table, release, release_mark, store_table, suppress_rules
 from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry, change_limits
-from kfm.model.errors import Denied, IntegrityError, StepFailed
+from kfm.model.errors import Denied, StepFailed
 from kfm.model.kinds import KINDS
 from kfm.model.labels import explains, obligations, unshown
 from kfm.model.ledger import is_older, stamps_of
@@ -199,9 +199,7 @@ def _records(precise: Stored, path: str, dataset_id: str) -> dict[str, Any]:
 def _own_part(work: Work, wal: Journal, result: TransformResult) -> dict[str, Any]:
     part = wal.payload("transform")
     source = f"{part_folder(work.target.dataset_id, part['part'])}/{part['artifact']}"
-    stored = work.world.data.stat(source)
-    if stored is None or stored.digest != part["part"]:
-        raise IntegrityError(f"{source} is damaged.", expected=part["part"], remedy="Run again: the part is made anew from its capture.")
+    stored = work.world.data.require(source, part["part"], "Run again: the part is made anew from its capture.")
     return {"digest": stored.digest, "size": stored.size, "rows": result.rows, "from": source}
 
 

@@ -1,6 +1,5 @@
 """doctor: look for damage and leftovers; `--fix` mends what evidence allows and sets the rest aside."""
 
-import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -239,11 +238,11 @@ def _set_aside_journal(world: World, row: LedgerRow) -> None:
 
 def _leftovers(world: World, found: _Findings, fix: bool) -> None:
     for zone, name in ((world.data, "data/.tmp"), (world.root, ".tmp")):
-        dead = [f.name for f in zone.dead_temps()] if hasattr(zone, "dead_temps") else []
+        dead = zone.leftovers()
         for folder in dead:
             found.add("temp.leftover", f"{name}/{folder[:8]}…", "a killed process left it", "Run `kfm doctor --fix`.", fix)
         if fix and dead:
-            zone.sweep()  # type: ignore[attr-defined]
+            zone.sweep()
     for name in world.store.transaction(lambda tx: tx.leases.sweep(fix)):  # a lease is taken in a transaction: none is just being made
         found.add("lock.leftover", lock_path(name), "its holder is gone", "Run `kfm doctor --fix`.", fix)
     for wal_id in world.store.read(lambda tx: tx.journals.orphans()):
@@ -254,6 +253,6 @@ def _leftovers(world: World, found: _Findings, fix: bool) -> None:
 
 
 def _disk(world: World, found: _Findings) -> None:
-    free = shutil.disk_usage(world.data.local("x").parent).free if world.data.local("x").parent.exists() else DISK_FLOOR
-    if free < DISK_FLOOR:
+    free = world.data.free()
+    if free is not None and free < DISK_FLOOR:
         found.add("disk.low", "data", f"{free:,} bytes are free", "Free some space; a run refuses to start when less than 1 MiB is left.")

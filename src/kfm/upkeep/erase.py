@@ -5,6 +5,7 @@ next (the command itself, `resume`, `doctor --fix`, the next run) destroys them 
 """
 
 import datetime as dt
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -213,7 +214,7 @@ def _erase(world: World, dataset_id: str, tokens: list[Token], acts: Sequence[Ac
     """The store forgets first: nobody resumes what has no files any more. The data key goes before what it sealed, for it reaches copies."""
     head = _settled_head(world, dataset_id)
     for zone in (world.data, world.root):
-        zone.sweep()  # type: ignore[attr-defined]  # scratch of dead processes
+        zone.sweep()  # scratch of dead processes
     world.store.transaction(lambda tx: _forget(tx, world, dataset_id, tokens))
     if world.vaults is not None:
         world.vaults.erase(dataset_id)
@@ -340,7 +341,7 @@ def left_behind(world: World, dataset_id: str) -> Iterator[tuple[str, str]]:
     over = _finished(world, dataset_id, number)
     for path in _erasable(world.data, dataset_id, set()):
         place = place_of("data", path, dataset_id)
-        older = place is not None and place.erased == "all" and world.data.local(path).stat().st_mtime < over
+        older = place is not None and place.erased == "all" and _written(world, path) < over
         late = nothing and path.startswith((captures_folder(dataset_id) + "/", parts_folder(dataset_id) + "/"))
         if older or late or _is_kept(path, names):  # a backup that was copied back is as old as it was
             yield path, _why(number)
@@ -372,12 +373,18 @@ def left_in_inbox(world: World, dataset_id: str) -> dict[str, tuple[str, str]]:
 def _finished(world: World, dataset_id: str, number: int) -> float:
     """When an erasure was finished, by its record; the time of the file counts only where it is earlier, for a copy is younger than what
     it was made from. 0: nobody knows, and nothing is older."""
-    record = world.data.local(erasure_path(dataset_id, number))
+    record = erasure_path(dataset_id, number)
     try:
-        told = msgspec.json.decode(record.read_bytes(), type=Erasure).finished_at
-        return min(dt.datetime.fromisoformat(told).timestamp(), record.stat().st_mtime)
+        told = msgspec.json.decode(world.data.read(record), type=Erasure).finished_at
+        return min(dt.datetime.fromisoformat(told).timestamp(), _written(world, record))
     except (FileNotFoundError, ValueError):  # never finished, or damaged
         return 0.0
+
+
+def _written(world: World, path: str) -> float:
+    """When a file was written; one that is gone is older than nothing."""
+    found = world.data.held(path)
+    return found.written_ns / 1e9 if found is not None else math.inf
 
 
 def _why(number: int) -> str:

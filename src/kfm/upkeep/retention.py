@@ -1,12 +1,10 @@
 """retention: what a dataset may lose. Marks all that is still needed, names the rest, removes it; nothing younger than the grace time."""
 
 import datetime as dt
-import os
 import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import msgspec
 
@@ -52,6 +50,7 @@ from kfm.model.staged import is_assembly
 from kfm.model.window import seconds
 from kfm.store.base import Token, Tx
 from kfm.world.world import World
+from kfm.zones.base import Held
 
 __all__ = [
     "GRACE",
@@ -143,10 +142,8 @@ def doomed(world: World, dataset_id: str, grace: str = GRACE) -> list[Doomed]:
 
 
 def _age(world: World, path: str) -> float:
-    try:
-        return world.data.local(path).stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
+    found = world.data.held(path)
+    return found.written_ns / 1e9 if found is not None else 0.0
 
 
 class _Marks:
@@ -340,12 +337,9 @@ def freed(world: World, items: Iterable[Doomed]) -> int:
     """The bytes that removing `items` gives back: a file that lies elsewhere too gives nothing."""
     links: dict[tuple[int, int], list[int]] = {}
     for path in {path for item in items for path in item.paths}:
-        try:
-            found = world.data.local(path).stat()
-        except FileNotFoundError:
-            continue
-        seen = links.setdefault((found.st_dev, found.st_ino), [found.st_nlink, found.st_size])
-        seen[0] -= 1
+        found = world.data.held(path)
+        if found is not None:
+            links.setdefault(found.bytes_id, [found.names, found.size])[0] -= 1
     return sum(size for left, size in links.values() if left <= 0)
 
 
@@ -356,7 +350,7 @@ def sweep(world: World, dataset_id: str, run_id: str, grace: str = GRACE) -> Swe
     Raises `Fenced` while a run is at work on the dataset.
     """
     for zone in (world.data, world.root):
-        zone.sweep()  # type: ignore[attr-defined]  # scratch and half downloads of dead processes
+        zone.sweep()  # scratch and half downloads of dead processes
     with alone(world, dataset_id) as tokens:
         items = doomed(world, dataset_id, grace)
         plans = _unfinished(world, dataset_id)
@@ -448,13 +442,9 @@ def settle(world: World, swept: Swept) -> None:
 
 
 def _tidy(world: World, dataset_id: str, gone: set[str]) -> None:
-    folders = {world.data.local(path).parent for path in gone}
-    folders |= {folder.parent for folder in folders if folder.name == "artifacts"}  # a dry run leaves nothing beside them
-    for folder in sorted(map(str, folders), key=len, reverse=True):
-        try:
-            os.rmdir(folder)
-        except OSError:
-            continue  # not empty, or gone already
+    folders = {path.rpartition("/")[0] for path in gone}
+    folders |= {folder.rpartition("/")[0] for folder in folders if folder.endswith("/artifacts")}  # a dry run leaves nothing beside them
+    world.data.remove_folders(list(folders))
     if any(path.startswith("raw/") for path in gone):
         render_raw(world.data, dataset_id, world.publisher.update_metadata)
     if any(path.startswith("processed/") for path in gone):
@@ -483,20 +473,18 @@ def usage(world: World, dataset_id: str) -> dict[str, Usage]:
         names = [name for folder in folders for name in world.data.names(folder)]
         dcat = dcat_path(dataset_id)
         names += [dcat] if zone == "catalog" and world.data.exists(dcat) else []
-        found[zone] = measured(map(world.data.local, names), seen)
+        found[zone] = measured(map(world.data.held, names), seen)
     return found
 
 
-def measured(paths: Iterable[Path], seen: set[tuple[int, int]]) -> Usage:
+def measured(names: Iterable[Held | None], seen: set[tuple[int, int]]) -> Usage:
     """Count the files that are still there, and the bytes not `seen` yet."""
     files = size = 0
-    for path in paths:
-        try:
-            found = path.stat()
-        except FileNotFoundError:  # packed or swept while we count
+    for found in names:
+        if found is None:  # packed or swept while we count
             continue
         files += 1
-        if (found.st_dev, found.st_ino) not in seen:
-            seen.add((found.st_dev, found.st_ino))
-            size += found.st_size
+        if found.bytes_id not in seen:
+            seen.add(found.bytes_id)
+            size += found.size
     return Usage(files=files, bytes=size)

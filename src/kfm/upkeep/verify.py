@@ -11,7 +11,7 @@ from kfm.channel.roots import root_problem
 from kfm.evidence.acts import erasing
 from kfm.evidence.agreed import on_record
 from kfm.evidence.captures import parse_checksums
-from kfm.evidence.folder_check import Verified, note_unapproved, note_uncompared, note_unrecorded, verify_folder
+from kfm.evidence.folder_check import Verified, note_unapproved, note_uncompared, note_unrecorded, verify_in_zone
 from kfm.evidence.journal import check_chain
 from kfm.evidence.proofs import missing_proofs
 from kfm.evidence.receipts import JOB_TYPE
@@ -58,12 +58,12 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
     """The whole channel, every version it points at (or one), every receipt it names, every capture."""
     versions, named = _verify_channel(world, dataset_id, found)
     for version_id in sorted({v for v in versions if only is None or v == only} - removed_versions(world.data, dataset_id)):
-        folder = world.data.local(version_folder(dataset_id, version_id))
+        folder = version_folder(dataset_id, version_id)
         found.versions += 1
-        if not folder.is_dir():
-            found.wrong(version_folder(dataset_id, version_id), "the version is missing")
+        if not any(True for _ in world.data.names(folder)):
+            found.wrong(folder, "the version is missing")
             continue
-        verify_folder(folder, found, version_folder(dataset_id, version_id))
+        verify_in_zone(world.data, folder, found)
         _verify_version_digest(world, dataset_id, version_id, versions[version_id], found, named.get(version_id))
     with suppress(KfmError):  # a damaged generation, which is said already
         for path, why in left_behind(world, dataset_id) if only is None else ():
@@ -77,10 +77,10 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
         return
     _verify_work(world, dataset_id, found)
     verify_named(world, dataset_id, found)
-    captures = world.data.local(captures_folder(dataset_id))
-    for capture in sorted(captures.iterdir()) if captures.is_dir() else ():
-        if (capture / "checksums.sha256").exists():  # without it the capture was never finished
-            verify_folder(capture, found, capture_folder(dataset_id, capture.name))
+    for capture_id in sorted({path.split("/")[3] for path in world.data.names(captures_folder(dataset_id))}):
+        folder = capture_folder(dataset_id, capture_id)
+        if world.data.exists(f"{folder}/checksums.sha256"):  # without it the capture was never finished
+            verify_in_zone(world.data, folder, found)
 
 
 def verify_receipts(world: World, found: Verified) -> None:

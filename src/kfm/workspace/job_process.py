@@ -121,8 +121,8 @@ def _size(world: Any, uri: str) -> int | None:
         paths = [] if "://" in uri else [uri]
     else:
         paths = [f"{folder}/{name}"] if name else [p for p in world.data.names(folder) if p.endswith(".parquet")]
-    found = [world.data.local(p) for p in paths]
-    return sum(p.stat().st_size for p in found) if found and all(p.is_file() for p in found) else None
+    found = [world.data.held(p) for p in paths]
+    return sum(f.size for f in found) if found and None not in found else None
 
 
 def context_of(workspace: Any, world: Any, job: JobRow, run_id: str, parameters: Any, upstream: str | None) -> Any:

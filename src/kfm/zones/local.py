@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kfm.model.errors import IntegrityError, StepFailed
-from kfm.zones.base import Stored, check_path, hash_file
+from kfm.zones.base import Held, Stored, Zone, check_path, hash_file, held_file
 from kfm.zones.durable import sync_folder
 from kfm.zones.flock import is_unlocked
 
@@ -119,7 +119,7 @@ def _copy_hashing(path: Path, fd: int) -> Stored:
         os.close(source)
 
 
-class LocalZone:
+class LocalZone(Zone):
     """Files below one folder. Temporary names lie in `.tmp/<process>/`, locked for as long as the process lives."""
 
     def __init__(self, root: Path) -> None:
@@ -185,17 +185,18 @@ class LocalZone:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def dead_temps(self) -> list[Path]:
-        """Temp folders whose process is gone."""
+    def leftovers(self) -> list[str]:
+        return [folder.name for folder in self._dead_temps()]
+
+    def _dead_temps(self) -> list[Path]:
         base = self.root / ".tmp"
         return [f for f in sorted(base.iterdir()) if f != self._tmp and is_unlocked(f / "lock")] if base.is_dir() else []
 
     def sweep(self) -> list[str]:
-        """Remove what dead processes left; returns the names."""
-        if not (self.root / ".tmp").is_dir() or not self.dead_temps():
+        if not (self.root / ".tmp").is_dir() or not self._dead_temps():
             return []
         with self._temp_names():
-            gone = self.dead_temps()
+            gone = self._dead_temps()
             for folder in gone:
                 shutil.rmtree(folder, ignore_errors=True)
         return [f.name for f in gone]
@@ -346,6 +347,11 @@ class LocalZone:
             if folder.is_dir():
                 sync_folder(folder)
 
+    def remove_folders(self, folders: Sequence[str]) -> None:
+        for folder in sorted(set(folders), key=len, reverse=True):
+            with contextlib.suppress(OSError):  # not empty, or gone already
+                self.local(folder).rmdir()
+
     # ---- reading -----------------------------------------------------------------------------------------------
     def read(self, path: str) -> bytes:
         return self.local(path).read_bytes()
@@ -361,6 +367,13 @@ class LocalZone:
     def stat(self, path: str) -> Stored | None:
         target = self.local(path)
         return hash_file(target) if target.is_file() else None
+
+    def held(self, path: str) -> Held | None:
+        return held_file(self.local(path))
+
+    def free(self) -> int | None:
+        place = self.local("x").parent
+        return shutil.disk_usage(place).free if place.exists() else None
 
     def names(self, prefix: str) -> Iterator[str]:
         base = self.root / prefix

@@ -66,6 +66,9 @@ class MappedZone(LocalZone):
     def temp(self) -> Path:
         return self._places["work"].temp() if "work" in self._places else super().temp()
 
+    def leftovers(self) -> list[str]:
+        return [left for zone in self._places.values() for left in zone.leftovers()] + super().leftovers()
+
     def sweep(self) -> list[str]:
         return [gone for zone in self._places.values() for gone in zone.sweep()] + super().sweep()
 

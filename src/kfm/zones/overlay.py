@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from kfm.zones.base import Stored
+from kfm.zones.base import Held, Stored, Zone
 from kfm.zones.local import LocalZone
 
 __all__ = ["OverlayZone"]
 
 
-class OverlayZone:
+class OverlayZone(Zone):
     """`upper` over `lower`; names under `through` go to `lower` itself (the run's own artifacts)."""
 
     def __init__(self, lower: LocalZone, upper: LocalZone, through: str) -> None:
@@ -52,6 +52,9 @@ class OverlayZone:
     def stat(self, path: str) -> Stored | None:
         return self._reader(path).stat(path)
 
+    def held(self, path: str) -> Held | None:
+        return self.upper.held(path) or self.lower.held(path)
+
     def local(self, path: str) -> Path:
         return self._reader(path).local(path)
 
@@ -61,8 +64,17 @@ class OverlayZone:
     def scratch(self) -> AbstractContextManager[Path]:
         return self.upper.scratch()
 
+    def remove_folders(self, folders: Sequence[str]) -> None:
+        self.upper.remove_folders(folders)
+
+    def leftovers(self) -> list[str]:
+        return []
+
     def sweep(self) -> list[str]:
         return []
+
+    def free(self) -> int | None:
+        return self.lower.free()
 
     def close(self) -> None:
         self.upper.close()
