@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kfm.cli import main
 from kfm.cli.init import make_workspace
 from kfm.evidence.proposal import count, run_of, sign_off
+from kfm.model.journal import Planned
 from kfm.workspace.config import change_entry
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import resumed_target, targets_of
@@ -211,7 +213,7 @@ def test_an_interrupted_canary_is_resumed_as_a_canary_or_not_at_all(here: Path, 
     with open_world(workspace) as world:
         row = run_of(world, tried)
         journal = world.store.read(lambda tx: tx.journals.get(row.wal_id))
-    plan = next(json.loads(r.payload) for r in journal if r.step_id == "plan")
+    plan = next(msgspec.json.decode(r.payload, type=Planned) for r in journal if r.step_id == "plan")
     assert resumed_target(workspace, row, plan).canary
     change_entry(here, ID, {"canary": None})
     with pytest.raises(Exception, match="another registry entry"):

@@ -17,6 +17,7 @@ from tests.services import schema_url, shared_server
 from kfm.evidence.journal import Journal, check_chain, record_hash
 from kfm.model.clock import SystemClock
 from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
+from kfm.model.journal import Captured
 from kfm.model.ledger import LedgerRow, WalRecord
 from kfm.store.committer import Ticket
 from kfm.store.dialect import migration, to_postgres
@@ -325,7 +326,7 @@ def test_many_processes_open_a_new_store_at_once(place: Place) -> None:
 
 def test_the_same_record_twice_is_fine_and_another_is_not(store: Any) -> None:
     wal = journal(store, "w")
-    wal.intend("PLAN", "plan", {"a": 1})
+    wal.intend("PLAN", "plan", Captured(capture_id="a"))
     first = wal.records[0]
     later = WalRecord(**{f: getattr(first, f) for f in first.__struct_fields__} | {"ts": "2027-01-01T00:00:00Z"})
     store.transaction(lambda tx: tx.journals.append([later]))
@@ -359,7 +360,7 @@ def test_what_a_failed_commit_wrote_is_not_remembered_and_what_rode_is_not_lost(
     wal.done("EXECUTE", "a")
 
     def refused(tx: Any, page: Any) -> None:
-        page.make("PLAN", "pin", "DONE", {})
+        page.make("PLAN", "pin", "DONE")
         raise StepFailed("the disk is full")
 
     with pytest.raises(StepFailed):

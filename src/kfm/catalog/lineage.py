@@ -56,9 +56,9 @@ def record_of(
     )
 
 
-def labels_told(told: Mapping[str, Any] | None) -> dict[str, str | None]:
-    """The labels a run was made under, from its journaled PLAN or its record: whoever tells them later says the same."""
-    registry = ((told or {}).get("spec") or {}).get("registry") or {}
+def labels_told(spec: Mapping[str, Any] | None) -> dict[str, str | None]:
+    """The labels a run was made under, from the spec in its journaled PLAN or its record: whoever tells them later says the same."""
+    registry = (spec or {}).get("registry") or {}
     return {name: registry.get(name) for name in ("sensitivity", "policy_label", "care_label", "licence")}
 
 

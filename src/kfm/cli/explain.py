@@ -13,7 +13,7 @@ from kfm.channel.chain import last_act
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import sign
 from kfm.cli.wal import find_run, journal_of
-from kfm.evidence.journal import fold, payload_of
+from kfm.evidence.journal import done_of
 from kfm.evidence.moments import appended_at
 from kfm.evidence.proposal import run_of
 from kfm.evidence.refs import dataset_of, proposal_number
@@ -21,6 +21,7 @@ from kfm.evidence.run_files import read_run_file
 from kfm.evidence.status import dataset_status
 from kfm.keys.attest import unwrap
 from kfm.model.errors import Denied, UsageError
+from kfm.model.journal import Assembled
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow
 from kfm.model.paths import proposal_path, quarantine_path
 from kfm.workspace.folder import open_workspace
@@ -219,8 +220,8 @@ def _reasons(world: World, row: LedgerRow) -> list[dict[str, str]]:
     """Why a run was denied: from its report; of a private dataset from its journal, where the key is that sealed it."""
     if world.is_private(row.dataset_id):
         with suppress(Denied):
-            judged = payload_of(fold(journal_of(world, row)).get("assemble"), world.veil(row.dataset_id))
-            return [r for v in judged.get("verdicts", ()) for r in v.get("reasons", ())]
+            judged = done_of(journal_of(world, row), "assemble", world.veil(row.dataset_id), Assembled)
+            return msgspec.to_builtins(judged.reasons) if judged is not None else []
     raw = read_run_file(world.data, row.dataset_id, row.run_id, "validation_report.json")
     return list(msgspec.json.decode(raw)["reasons"]) if raw else []
 

@@ -11,7 +11,6 @@ from kfm.cli.run import tell
 from kfm.cli.terminal import progress, say, sign
 from kfm.cli.wal import find_run
 from kfm.evidence.acts import set_aside, settle
-from kfm.evidence.journal import payload_of
 from kfm.jobs.drive import resume_run
 from kfm.model.errors import KfmError
 from kfm.model.ledger import LedgerRow
@@ -19,7 +18,7 @@ from kfm.model.window import seconds
 from kfm.upkeep.erase import finish_erasure, plan_again
 from kfm.upkeep.reindex import datasets_with_evidence
 from kfm.workspace.folder import Workspace, open_workspace
-from kfm.workspace.targets import resumed_target
+from kfm.workspace.targets import planned_of, resumed_target
 from kfm.workspace.wiring import open_world
 from kfm.world.world import Outcome, World
 
@@ -32,16 +31,10 @@ def configure(parser: Parser) -> None:
     clock_flag(parser)
 
 
-def _plan(world: World, row: LedgerRow) -> dict[str, Any]:
-    records = world.store.read(lambda tx: tx.journals.get(row.wal_id))
-    found: dict[str, Any] = payload_of(next((r for r in records if r.step_id == "plan"), None), world.veil(row.dataset_id))
-    return found
-
-
 def _resumed(workspace: Workspace, world: World, row: LedgerRow, wait: float) -> Outcome:
     """What became of one run; an error of its own does not keep the others from going on."""
     try:
-        return resume_run(world, resumed_target(workspace, row, _plan(world, row)), row, wait)
+        return resume_run(world, resumed_target(workspace, row, planned_of(world, row)), row, wait)
     except KfmError as error:
         return Outcome(
             dataset_id=row.dataset_id, run_id=row.run_id, state="FENCED" if error.exit_code == 5 else "FAILED", reason=error.happened,

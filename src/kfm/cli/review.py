@@ -50,7 +50,7 @@ def _row(world: World, number: int, row: LedgerRow) -> dict[str, Any]:
     valid, needed, asked, problem = 0, None, list[str](), ""
     try:
         valid, needed = count(world, row)
-        asked = [r["message"] for v in load(world, row)[0]["verdicts"] for r in v.get("review", ())]
+        asked = [r.message for r in load(world, row)[0].asked]
     except (KfmError, OSError) as error:
         problem = getattr(error, "happened", "") or f"It cannot be read: {getattr(error, 'strerror', None) or 'damaged'}."
     except (KeyError, TypeError, ValueError, AttributeError):

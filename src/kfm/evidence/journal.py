@@ -12,9 +12,10 @@ from kfm.model.clock import Clock, rfc3339
 from kfm.model.errors import IntegrityError
 from kfm.store.base import LedgerRow, Store, Token, Tx, WalRecord
 
-__all__ = ["Journal", "Page", "check_chain", "covered", "fold", "payload_of", "record_hash"]
+__all__ = ["Journal", "Page", "check_chain", "covered", "done_of", "fold", "payload_of", "record_hash"]
 
 T = TypeVar("T")
+P = TypeVar("P", bound=msgspec.Struct)
 
 
 def record_hash(record: WalRecord) -> str:
@@ -40,11 +41,27 @@ def fold(records: Sequence[WalRecord]) -> dict[str, WalRecord]:
     return {r.step_id: r for r in records}
 
 
-def payload_of(record: WalRecord | None, veil: Veil) -> Any:
-    """What a record carries, uncovered; nothing when there is no record. The chain is over what is written, so it needs no key."""
-    found = msgspec.json.decode(record.payload) if record is not None else {}
-    sealed = found.get("sealed") if isinstance(found, dict) and len(found) == 1 else None
-    return msgspec.json.decode(veil.uncover(sealed)) if isinstance(sealed, str) else found
+def payload_of(record: WalRecord, veil: Veil, kind: type[P]) -> P:
+    """What a record carries, uncovered. The chain is over what is written, so it needs no key."""
+    try:
+        text = record.payload
+        if text.startswith('{"sealed":'):
+            text = veil.uncover(msgspec.json.decode(text, type=dict[str, str])["sealed"])
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:
+        raise IntegrityError(
+            f"What journal {record.wal_id[:12]} says of {record.step_id} cannot be read: {error}.",
+            expected="what a kfm of this version or an older one wrote",
+            remedy="Use the kfm that wrote it; else run the dataset again with --force --reason.",
+        ) from error
+
+
+def done_of(records: Sequence[WalRecord], step_id: str, veil: Veil, kind: type[P]) -> P | None:
+    """What the newest record of a step carries; None unless the step is done."""
+    for record in reversed(records):
+        if record.step_id == step_id:
+            return payload_of(record, veil, kind) if record.status == "DONE" else None
+    return None
 
 
 def covered(payload: str, veil: Veil) -> str:
@@ -61,7 +78,7 @@ class Page:
         self.records: list[WalRecord] = []
         self.held: tuple[str, ...] = ()  # the tokens that the store found to be the newest of their leases
 
-    def make(self, phase: str, step_id: str, status: str, payload: Any = None) -> None:
+    def make(self, phase: str, step_id: str, status: str, payload: msgspec.Struct | None = None) -> None:
         """Write the next record."""
         run = self.run
         self.add(
@@ -73,7 +90,7 @@ class Page:
                 updater_id=run.updater_id,
                 updater_version=run.updater_version,
                 input_hash=run.input_hash,
-                payload=covered(msgspec.json.encode(payload if payload is not None else {}).decode(), self._veil),
+                payload=covered(msgspec.json.encode(payload).decode() if payload is not None else "{}", self._veil),
                 status=status,  # type: ignore[arg-type]
                 ts=self._now,
                 prev="",
@@ -142,18 +159,26 @@ class Journal:
                 return record.status
         return None
 
-    def payload(self, step_id: str) -> Any:
-        """What the newest record of a step carries."""
-        for record in reversed(self.records):
-            if record.step_id == step_id:
-                return payload_of(record, self._veil)
-        return None
+    def payload(self, step_id: str, kind: type[P]) -> P | None:
+        """What the newest record of a step carries; None unless the step is done."""
+        return done_of(self.records, step_id, self._veil, kind)
+
+    def require(self, step_id: str, kind: type[P]) -> P:
+        """The same of a step that must be done by now."""
+        found = self.payload(step_id, kind)
+        if found is None:
+            raise IntegrityError(
+                f"The journal of run {self._run.run_id} does not say that {step_id} is done.",
+                expected="the steps in their order",
+                remedy=f"Run `kfm run {self._run.dataset_id} --force --reason …`: it starts over.",
+            )
+        return found
 
     def page(self, after: Sequence[WalRecord] = ()) -> Page:
         """An empty one."""
         return Page(self._run, after[-1] if after else None, rfc3339(self._clock.now()), self._veil)
 
-    def done(self, phase: str, step_id: str, payload: Any = None) -> None:
+    def done(self, phase: str, step_id: str, payload: msgspec.Struct | None = None) -> None:
         """Mark a step DONE; the mark rides in the next commit (losing it repeats a step that may be repeated)."""
         page = self.page(self._riding or self._stored)
         page.make(phase, step_id, "DONE", payload)
@@ -188,6 +213,6 @@ class Journal:
         self._stored, self._run, self._riding, self._unsure = stored, page.run, [], False
         return result
 
-    def intend(self, phase: str, step_id: str, payload: Any = None) -> None:
+    def intend(self, phase: str, step_id: str, payload: msgspec.Struct | None = None) -> None:
         """Say durably what is about to happen."""
         self.commit(lambda tx, page: page.make(phase, step_id, "IN_PROGRESS", payload))

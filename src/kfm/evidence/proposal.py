@@ -20,6 +20,8 @@ from kfm.model.dataset import spelled
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import LedgerRow
 from kfm.model.paths import proposal_path
+from kfm.model.proposal import Proposal
+from kfm.model.verdict import Verdict
 from kfm.model.version import ATTESTATION
 from kfm.store.base import Tx
 from kfm.world.world import World
@@ -90,7 +92,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     account: str = ""
 
 
-def load(world: World, row: LedgerRow) -> tuple[dict[str, Any], str]:
+def load(world: World, row: LedgerRow) -> tuple[Proposal, str]:
     """proposal.json and its digest; missing is a denial, changed is damage."""
     path = proposal_path(row.dataset_id, row.run_id)
     name = world.lies(path)
@@ -102,8 +104,8 @@ def load(world: World, row: LedgerRow) -> tuple[dict[str, Any], str]:
         )
     raw = world.kept(path)
     try:
-        found = canonical.loads(raw)
-    except KfmError as error:
+        found = msgspec.convert(canonical.loads(raw), Proposal)
+    except (KfmError, msgspec.ValidationError) as error:
         raise IntegrityError(f"{path} is damaged.", expected="what was proposed", remedy="Run the dataset again.") from error
     return found, ids.digest(raw if name == path else world.data.read(name))
 
@@ -118,12 +120,12 @@ def run_of(world: World, number: int) -> LedgerRow:
     return row
 
 
-def members(world: World, row: LedgerRow, proposal: Mapping[str, Any], digest: str) -> dict[str, Any]:
+def members(world: World, row: LedgerRow, proposal: Proposal, digest: str) -> dict[str, Any]:
     """What an approval speaks of; any of them changed voids it."""
     return {
         "dataset_id": row.dataset_id,
         "channel": "official",
-        "proposal": proposal["proposal"],
+        "proposal": proposal.proposal,
         "run_id": row.run_id,
         "version_digest": row.version_digest,
         "candidate_digest": digest,
@@ -150,9 +152,9 @@ def comparison_of(world: World, row: LedgerRow) -> Comparison | None:
         return None
 
 
-def uncompared(world: World, row: LedgerRow, proposal: Mapping[str, Any]) -> bool:
+def uncompared(world: World, row: LedgerRow, proposal: Proposal) -> bool:
     """Whether this is a canary that nobody has compared yet: no approval counts for it."""
-    return bool(proposal.get("canary")) and comparison_of(world, row) is None
+    return bool(proposal.canary) and comparison_of(world, row) is None
 
 
 def registry_digest(world: World, dataset_id: str) -> str:
@@ -180,10 +182,10 @@ def labels_of(world: World, dataset_id: str) -> dict[str, Any]:
     return {k: getattr(entry, k, None) for k in ("sensitivity", "policy_label", "care_label")}
 
 
-def needed(world: World, dataset_id: str, verdicts: list[Any], base: int | None, *, canary: bool = False) -> int:
+def needed(world: World, dataset_id: str, verdicts: Sequence[Verdict], base: int | None, *, canary: bool = False) -> int:
     """How many people must approve: what the registry asks for, or asked for on generation `base` when it was stricter, and at least one
     when a gate asks for a person, or for a canary."""
-    asked = canary or any(v.get("review") for v in verdicts)
+    asked = canary or any(v.review for v in verdicts)
     terms, before = terms_of(world.family(dataset_id)), terms_before(world, dataset_id, base)
     return weigh(terms, before, asked=asked, approvers=(), grantors=frozenset())[1]
 
@@ -193,17 +195,17 @@ def terms_before(world: World, dataset_id: str, base: int | None) -> tuple[Terms
     return world.channel(dataset_id).terms_before(base or 0)
 
 
-def acceptable(world: World, dataset_id: str, verdicts: list[Any]) -> bool:
+def acceptable(world: World, dataset_id: str, verdicts: Sequence[Verdict]) -> bool:
     """Whether the operator's own word suffices: nobody has to approve versions of it, and gates ask about nothing but the change."""
     entry = world.registry(dataset_id)
-    asked = [r["code"] for v in verdicts for r in v.get("review", ())]
+    asked = [r.code for v in verdicts for r in v.review]
     return entry is not None and not entry.approvals and bool(asked) and all(code in CHANGE for code in asked)
 
 
 def waits_for_change(world: World, row: LedgerRow) -> bool:
     """Whether so much changes that a person must look, and nobody has said a word on it yet."""
     proposal, _ = load(world, row)
-    asked = any(r["code"] in CHANGE for v in proposal["verdicts"] for r in v.get("review", ()))
+    asked = any(r.code in CHANGE for r in proposal.asked)
     said = ("approvals", "acceptances", "rejections")
     return asked and not any(True for kind in said for _ in world.data.names(proposal_path(row.dataset_id, row.run_id, kind)))
 
@@ -221,7 +223,7 @@ def accept(world: World, row: LedgerRow, name: str, reason: str) -> bool:
     """Sign, as the operator of this workspace, that the change is right, and put the promote job; False: others must approve it."""
     _still_waits(row)
     proposal, digest = load(world, row)
-    if proposal.get("canary") or not acceptable(world, row.dataset_id, proposal["verdicts"]):
+    if proposal.canary or not acceptable(world, row.dataset_id, proposal.verdicts):
         return False
     expires = rfc3339(world.clock.now() + dt.timedelta(days=DAYS))
     said = Approval(**members(world, row, proposal, digest), expires=expires, name=name, reason=reason, verdict=ACCEPT)
@@ -238,7 +240,7 @@ def accepted(world: World, row: LedgerRow) -> bool:
         proposal, digest = load(world, row)
     except KfmError:
         return False
-    if proposal.get("canary") or not acceptable(world, row.dataset_id, proposal["verdicts"]):
+    if proposal.canary or not acceptable(world, row.dataset_id, proposal.verdicts):
         return False
     now_true = members(world, row, proposal, digest)
     for path in world.data.names(proposal_path(row.dataset_id, row.run_id, "acceptances")):
@@ -392,11 +394,11 @@ def count(world: World, row: LedgerRow) -> tuple[int, int]:
     valid, wanted = weigh(
         terms,
         before,
-        asked=bool(proposal.get("canary")) or any(v.get("review") for v in proposal["verdicts"]),
+        asked=bool(proposal.canary or proposal.asked),
         approvers=[trust.keys[k] for k in given] if trust is not None else (),
         grantors=grantors(world, row.dataset_id),
     )
-    wanted = max(int(proposal["approvals"]), wanted)
+    wanted = max(proposal.approvals, wanted)
     if not given and not any(asked_of(old) for old in loosened(before, terms)) and accepted(world, row):
         wanted = 0
     return (valid, wanted) if rejected_by(world, row) is None else (0, max(1, wanted))
@@ -450,8 +452,8 @@ def _record(world: World, row: LedgerRow) -> bytes:
         generation=(row.pinned or 0) + 1,
         at=rfc3339(world.clock.now()),
         terms=terms,
-        asked=tuple(dict.fromkeys(r["code"] for v in proposal["verdicts"] for r in v.get("review", ()))),
-        canary=bool(proposal.get("canary")),
+        asked=tuple(dict.fromkeys(r.code for r in proposal.asked)),
+        canary=bool(proposal.canary),
         signed=members(world, row, proposal, digest),
         approvals=_envelopes(raw for raw, judged in _approvals(world, row) if judged.valid),
         acceptances=_envelopes(accepted),

@@ -19,6 +19,7 @@ from kfm.model.clock import rfc3339
 from kfm.model.content import Mark, Place
 from kfm.model.dataset import Column
 from kfm.model.errors import Denied, IntegrityError, StepFailed, UsageError
+from kfm.model.journal import Replays
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow, NoopRow
 from kfm.model.masking import masked
 from kfm.model.paths import capture_folder, quarantine_folder, quarantine_path
@@ -479,13 +480,13 @@ def _row(line: bytes, number: int, run_id: str) -> Row:
     return msgspec.structs.replace(row, n=number, digest=digest)
 
 
-def check_base(target: Target, partial: Mapping[str, str], head: Generation) -> None:
+def check_base(target: Target, partial: Replays | None, head: Generation) -> None:
     """A few records may be merged only into the rest of their own capture."""
-    if partial and head.contents.get(str(target.place)) != partial["onto"]:
+    if partial is not None and head.contents.get(str(target.place)) != partial.onto:
         raise StepFailed(
             f"What is official of {target.dataset_id} changed while records were replayed.",
             expected="the version they were set aside from",
-            remedy=f"`kfm quarantine replay {partial['run_id']}` looks again.",
+            remedy=f"`kfm quarantine replay {partial.run_id}` looks again.",
         )
 
 

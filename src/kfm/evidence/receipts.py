@@ -4,23 +4,26 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
 from kfm.connectors.base import UNCONFINED
-from kfm.evidence.journal import fold, payload_of
+from kfm.evidence.journal import done_of, fold, payload_of
 from kfm.evidence.run_files import started_at
 from kfm.keys.commitments import Veil
 from kfm.model import ids
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied
+from kfm.model.journal import Assembled, PartDone, Pinned, Planned, VersionNamed
 from kfm.model.labels import NEW_COLUMNS
 from kfm.model.masking import masked
 from kfm.model.paths import aside_path, proposal_path, receipt_path, receipts_folder, run_path, version_path
-from kfm.model.receipt import Receipt, RunManifest, RunRecord, ValidationReport
+from kfm.model.receipt import Promotion, Receipt, RunManifest, RunRecord, ValidationReport
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
+from kfm.model.verdict import denied
 from kfm.model.version import ATTESTATION
 from kfm.store.base import LedgerRow, Tx, WalRecord
 from kfm.world.world import World
@@ -41,6 +44,7 @@ __all__ = [
     "without_values",
 ]
 
+P = TypeVar("P", bound=msgspec.Struct)
 JOB_TYPE = "ingest.pull_source"
 _PUBLIC = ("prov.json", "approvals.json", ATTESTATION)  # of the files a receipt names, those that lie on the public side
 _STATUS = {"COMMITTED": "succeeded", "PROPOSED": "succeeded", "STAGED": "succeeded", "NOOP": "skipped", "SUPERSEDED": "skipped"}
@@ -58,17 +62,17 @@ def find_receipt(zone: Zone, run_id: str) -> str | None:
     return next((path for path in zone.names("receipts") if path.endswith(f"/{run_id}.json")), None)  # midnight came in between
 
 
-def _payload(world: World, row: LedgerRow, records: Sequence[WalRecord], step_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = payload_of(fold(records).get(step_id), world.veil(row.dataset_id))
-    return found
+def _done(world: World, row: LedgerRow, records: Sequence[WalRecord], step_id: str, kind: type[P]) -> P | None:
+    return done_of(records, step_id, world.veil(row.dataset_id), kind)
 
 
-Judged = Mapping[str, Any]  # what assemble concluded: artifacts, verdicts, output keys, licence, labels
+def _planned(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> Planned | None:
+    return _done(world, row, records, "plan", Planned)
 
 
 def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[str, Any]:
     """run_record.json: everything needed to say what was asked, and to ask it again."""
-    plan = _payload(world, row, records, "plan")
+    plan, pin = _planned(world, row, records), _done(world, row, records, "pin", Pinned)
     return {
         "run_id": row.run_id,
         "dataset_id": row.dataset_id,
@@ -77,10 +81,10 @@ def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[
         "wal_id": row.wal_id,
         "run_key": row.key,
         "spec_hash": row.spec_hash,
-        "spec_file_hash": plan.get("spec_file_hash"),
+        "spec_file_hash": plan.spec_file_hash if plan is not None else None,
         "transform_hash": row.transform_hash,
         "input_hash": row.input_hash,
-        "plan_hash": plan.get("plan_hash"),
+        "plan_hash": plan.plan_hash if plan is not None else None,
         "toolchain_digest": row.toolchain_digest,
         "pipeline_version": row.pipeline_version,
         "updater_id": row.updater_id,
@@ -96,13 +100,13 @@ def _record(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> dict[
         "rows_read": row.rows_read,
         "rows_written": row.rows_written,
         "sources": msgspec.json.decode(row.source_metadata),
-        "spec": plan.get("spec"),
+        "spec": plan.spec if plan is not None else None,
         "started_at": row.timestamp,
         "tool_versions": _tool_versions(world),
         **({"backfill": row.backfill} if row.backfill else {}),
         **({"parts": row.part} if is_assembly(row) else {}),
-        **({"records": _uncounted(pinned)} if (pinned := _payload(world, row, records, "pin").get("records")) else {}),
-        **({"request_reason": plan["request_reason"]} if plan.get("request_reason") else {}),
+        **({"records": _uncounted(pin.records)} if pin is not None and pin.records else {}),
+        **({"request_reason": plan.request_reason} if plan is not None and plan.request_reason else {}),
         **world.facts(),
         **world.marks,
     }
@@ -119,58 +123,77 @@ def _tool_versions(world: World) -> dict[str, str]:
     return {"python": platform.python_version(), **world.toolchain()}
 
 
-def _report(world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Judged) -> dict[str, Any]:
+def _report(world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Assembled | None) -> dict[str, Any]:
     """validation_report.json: five sections, each with check, value, threshold and verdict."""
-    transform = _payload(world, row, records, "transform")
-    reasons = [r for v in judged.get("verdicts", []) for r in v.get("reasons", ())]
-    books = transform.get("books") or {}
+    part, plan = _done(world, row, records, "transform", PartDone), _planned(world, row, records)
+    verdicts = judged.verdicts if judged is not None else ()
+    reasons = denied(verdicts)
 
     def verdict(*prefixes: str) -> str:
-        if not judged.get("verdicts"):
+        if not verdicts:
             return "not judged"
-        return "deny" if any(r["code"].startswith(prefixes) for r in reasons) else "pass"
+        return "deny" if any(r.code.startswith(prefixes) for r in reasons) else "pass"
 
-    share = books.get("quarantined", 0) / books["read"] if books.get("read") else 0.0
-    registry = (_payload(world, row, records, "plan").get("spec") or {}).get("registry") or {}
+    share = part.books.quarantined / part.books.read if part is not None and part.books.read else 0.0
+    limit = part.max_quarantined if part is not None and part.max_quarantined is not UNSET else None
+    registry = plan.registry if plan is not None else {}
+    warned = judged.warnings if judged is not None and judged.warnings is not UNSET else part.warnings or () if part is not None else ()
     return {
         "run_id": row.run_id,
         "dataset_id": row.dataset_id,
-        "ok": bool(judged.get("verdicts")) and not reasons,
+        "ok": bool(verdicts) and not reasons,
         "sections": {
             "schema": [
                 {
                     "check": "columns",
-                    "value": transform.get("schema", []),
+                    "value": msgspec.to_builtins(part.schema) if part is not None else [],
                     "threshold": "the registry's schema",
                     "verdict": verdict("schema"),
                 },
                 {
                     "check": "books",
-                    "value": books,
+                    "value": msgspec.to_builtins(part.books) if part is not None else {},
                     "threshold": "read = written + unchanged + quarantined + dropped",
                     "verdict": verdict("books"),
                 },
-                {"check": "quarantined", "value": share, "threshold": transform.get("max_quarantined"), "verdict": verdict("quarantine")},
+                {"check": "quarantined", "value": share, "threshold": limit, "verdict": verdict("quarantine")},
             ],
-            "geo": _geo(transform, registry),
-            "time": _time(transform, registry, row.win),
+            "geo": _geo(part, registry),
+            "time": _time(part, registry, row.win),
             "quality": [
-                {"check": "rows", "value": judged.get("rows", {}), "threshold": "quality in the registry", "verdict": verdict("quality")}
+                {
+                    "check": "rows",
+                    "value": judged.rows if judged is not None else {},
+                    "threshold": "quality in the registry",
+                    "verdict": verdict("quality"),
+                }
             ],
-            "licence": [{"check": "spdx", "value": judged.get("licence"), "threshold": "an SPDX id", "verdict": verdict("licence")}],
+            "licence": [
+                {
+                    "check": "spdx",
+                    "value": judged.licence if judged is not None else None,
+                    "threshold": "an SPDX id",
+                    "verdict": verdict("licence"),
+                }
+            ],
             "policy": [
                 {
                     "check": "labels",
-                    "value": judged.get("labels"),
+                    "value": judged.labels if judged is not None else None,
                     "threshold": "every obligation discharged",
                     "verdict": verdict("labels"),
                 },
-                {"check": "rules", "value": judged.get("steps", []), "threshold": "policy/*.rego", "verdict": verdict("policy", "gates")},
+                {
+                    "check": "rules",
+                    "value": list(judged.steps) if judged is not None else [],
+                    "threshold": "policy/*.rego",
+                    "verdict": verdict("policy", "gates"),
+                },
             ],
         },
-        "review": [r for v in judged.get("verdicts", []) for r in v.get("review", ())],
-        "reasons": reasons,
-        "warnings": judged.get("warnings", transform.get("warnings", [])),
+        "review": msgspec.to_builtins(judged.review) if judged is not None else [],
+        "reasons": msgspec.to_builtins(reasons),
+        "warnings": warned,
         **world.marks,
     }
 
@@ -184,11 +207,11 @@ def _check(check: str, value: Any, threshold: Any, passed: bool | None) -> dict[
     return {"check": check, "value": value, "threshold": threshold, "verdict": _UNSEEN if passed is None else "pass" if passed else "deny"}
 
 
-def _geo(transform: Mapping[str, Any], registry: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _geo(part: PartDone | None, registry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Where the records lie, in which coordinates, and whether their shapes are whole."""
-    bbox, quality = transform.get("bbox"), registry.get("quality") or {}
+    bbox, quality = part.bbox if part is not None else None, registry.get("quality") or {}
     wanted = list((registry.get("extent") or {}).get("bbox") or _WORLD)
-    broken = (transform.get("result") or {}).get("invalid_geometries", 0)
+    broken = part.result.invalid_geometries if part is not None else 0
     strict = bool(quality.get("valid_geometry", True))
     return [
         _check("extent", bbox, wanted, None if bbox is None else _within(bbox, wanted)),
@@ -204,11 +227,11 @@ def _within(bbox: Sequence[float], wanted: Sequence[float]) -> bool:
     return wanted[0] <= west <= wanted[2] and wanted[0] <= east <= wanted[2] and wanted[1] <= south <= north <= wanted[3]
 
 
-def _time(transform: Mapping[str, Any], registry: Mapping[str, Any], win: str) -> list[dict[str, Any]]:
+def _time(part: PartDone | None, registry: Mapping[str, Any], win: str) -> list[dict[str, Any]]:
     """When the records speak of, against the window that was asked for and the time the registry names."""
     column = (registry.get("source") or {}).get("time_column") or ""
-    profile = (transform.get("result") or {}).get("profile", {}).get(column) or {}
-    told = [profile.get("min"), profile.get("max")] if profile.get("min") and profile.get("max") else None
+    profile = part.result.profile.get(column) if part is not None else None
+    told = [profile.min, profile.max] if profile is not None and profile.min and profile.max else None
     extent, (since, _, until) = registry.get("extent") or {}, win.partition("/")
     ends = [_at(str(text)) for text in told or ()]
     known = told is not None and None not in ends
@@ -239,18 +262,20 @@ def _between(ends: Sequence[dt.datetime | None], since: str | None, until: str |
     return (first is None or begins >= first) and (end is None or stops < end or (last and stops == end))
 
 
-def _manifest(row: LedgerRow, judged: Judged, marks: Mapping[str, Any]) -> dict[str, Any]:
-    """run_manifest.json: the promotion contract."""
+def _manifest(row: LedgerRow, judged: Assembled | None, failed: bool, marks: Mapping[str, Any]) -> dict[str, Any]:
+    """run_manifest.json: the promotion contract; `failed`: so did its assembly."""
     return {
         "run_id": row.run_id,
         "dataset_id": row.dataset_id,
         "version_id": row.version_id,
         "version_digest": row.version_digest,
         "base_generation": row.pinned,
-        "generation": row.pinned + 1 if row.pinned is not None and judged else None,  # the only one its promote may create
-        "artifacts": judged.get("artifacts", {}),
-        "output_keys": judged.get("output_keys", []),
-        "verdicts": judged.get("verdicts", []),
+        "generation": row.pinned + 1
+        if row.pinned is not None and (judged is not None or failed)
+        else None,  # the only one its promote may create
+        "artifacts": judged.artifacts if judged is not None else {},
+        "output_keys": judged.output_keys if judged is not None else (),
+        "verdicts": msgspec.to_builtins(judged.verdicts) if judged is not None else [],
         **marks,
     }
 
@@ -282,20 +307,21 @@ def manifest_without_values(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests: Mapping[str, str], finished_at: str) -> dict[str, Any]:
-    judged = _payload(world, row, records, "assemble")
+    judged, plan = _done(world, row, records, "assemble", Assembled), _planned(world, row, records)
+    part = _done(world, row, records, "transform", PartDone)
     failed = row.state in ("FAILED", "REJECTED")
     kind = "Published" if row.intent is not None else "Work"
     outputs = [
         {"kind": "file", "id": f"kfm://dataset/{row.dataset_id}@{row.version_id}/{path}", "checksum": a["digest"], "zone": kind}
-        for path, a in judged.get("artifacts", {}).items()
+        for path, a in (judged.artifacts if judged is not None else {}).items()
     ]
     decisions = [
         {
-            "decision": "deny" if v.get("reasons") else "allow",
-            "gate": v["gate"],
-            "reason": "; ".join(r["code"] for r in (*v.get("reasons", ()), *v.get("review", ()))) or "pass",
+            "decision": "deny" if v.reasons else "allow",
+            "gate": v.gate,
+            "reason": "; ".join(r.code for r in (*v.reasons, *v.review)) or "pass",
         }
-        for v in judged.get("verdicts", [])
+        for v in (judged.verdicts if judged is not None else ())
     ]
     sources = msgspec.json.decode(row.source_metadata)
 
@@ -315,7 +341,7 @@ def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests
         "reason": row.reason or without_emitter(row.trigger_type),
         "run_key": public(row.key),
         "spec_hash": row.spec_hash,
-        "output_keys": judged.get("output_keys", []),
+        "output_keys": judged.output_keys if judged is not None else (),
         "inputs": [{"kind": "uri", "id": s["source_url"], "checksum": public(s.get("digest") or "")} for s in sources],
         "outputs": outputs,
         "provenance": {
@@ -324,18 +350,18 @@ def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests
                 {"id": row.updater_id, "version": row.updater_version, "transform_hash": row.transform_hash},
                 *(
                     {"id": s["step"], "version": row.updater_version, "discharges": s.get("discharges") or ""}
-                    for s in judged.get("steps", [])
+                    for s in (judged.steps if judged is not None else ())
                 ),
             ],
             "policy_decisions": decisions,
             "files": {name: digest if name in _PUBLIC else public(digest) for name, digest in digests.items()},
             **{k: v for k, v in world.facts().items() if k == "git_sha"},
         },
-        "request_reason": _payload(world, row, records, "plan").get("request_reason", ""),
-        "warnings": [f"{UNCONFINED}: {why}."] if (why := _payload(world, row, records, "transform").get("unconfined")) else [],
+        "request_reason": plan.request_reason or "" if plan is not None else "",
+        "warnings": [f"{UNCONFINED}: {part.unconfined}."] if part is not None and part.unconfined else [],
         "errors": [{"message": row.reason, "stack": None}] if failed else [],
         **(
-            {"promotion": seen}
+            {"promotion": msgspec.to_builtins(seen)}
             if row.intent is not None and (seen := promotion_of(records, world.veil(row.dataset_id))) is not None
             else {}
         ),
@@ -343,18 +369,22 @@ def _receipt(world: World, row: LedgerRow, records: Sequence[WalRecord], digests
     }
 
 
-def promotion_of(records: Sequence[WalRecord], veil: Veil) -> dict[str, Any] | None:
+def promotion_of(records: Sequence[WalRecord], veil: Veil) -> Promotion | None:
     """What the journal says was looked at when the run named its generation; None: nothing, as in one of an older kfm."""
-    named = (payload_of(r, veil) for r in records if r.step_id == "version" and r.status == "IN_PROGRESS")
-    return next((told["promotion"] for told in named if "promotion" in told), None)
+    named = (payload_of(r, veil, VersionNamed) for r in records if r.step_id == "version" and r.status == "IN_PROGRESS")
+    return next((told.promotion for told in named if told.promotion is not UNSET), None)
 
 
-def run_files(world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Judged) -> dict[str, str]:
+def run_files(world: World, row: LedgerRow, records: Sequence[WalRecord], judged: Assembled | None) -> dict[str, str]:
     """Write the three records of a run, each once; returns name -> digest."""
-    report, manifest = _report(world, row, records, judged), _manifest(row, judged, world.marks)
+    last = fold(records).get("assemble")
+    failed = last is not None and last.status == "FAILED"
+    report, manifest = _report(world, row, records, judged), _manifest(row, judged, failed, world.marks)
     if world.is_private(row.dataset_id):
         report, manifest = report_without_values(report), manifest_without_values(manifest)
-        report["warnings"] = [NEW_COLUMNS] if judged.get("added") else []  # a name may be a value too: which they are, the journal knows
+        report["warnings"] = (
+            [NEW_COLUMNS] if judged is not None and judged.added else []
+        )  # a name may be a value too: which they are, the journal knows
     files = {
         "run_record.json": msgspec.convert(_record(world, row, records), RunRecord),
         "validation_report.json": msgspec.convert(report, ValidationReport),
@@ -371,7 +401,7 @@ def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
 
     A file that exists is read back and its digest used, never sealed again: its bytes hold the time of the first attempt.
     """
-    digests = run_files(world, row, records, _payload(world, row, records, "assemble"))
+    digests = run_files(world, row, records, _done(world, row, records, "assemble", Assembled))
     for name in ("prov.json", "approvals.json"):
         with suppress(FileNotFoundError):
             digests[name] = ids.digest(world.kept(proposal_path(row.dataset_id, row.run_id, name)))
@@ -379,9 +409,14 @@ def seal(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> str:
     if row.intent is not None and world.data.exists(signed):  # so that the generation vouches for it, whatever becomes of the key later
         digests[ATTESTATION] = ids.digest(world.data.read(signed))
     finished = row.ended_at or rfc3339(world.clock.now())
-    path = _payload(world, row, records, "plan").get("receipt_path") or receipt_path(row.run_id, row.timestamp)
+    path = _receipt_path(_planned(world, row, records), row)
     receipt = msgspec.convert(_receipt(world, row, records, digests, finished), Receipt)
     return _once(world, world.root, path, pretty(receipt), row.run_id)
+
+
+def _receipt_path(plan: Planned | None, row: LedgerRow) -> str:
+    """Where its receipt goes; one of an older kfm did not say."""
+    return (plan.receipt_path if plan is not None else "") or receipt_path(row.run_id, row.timestamp)
 
 
 def _once(world: World, zone: Any, path: str, content: bytes, run_id: str) -> str:
@@ -414,7 +449,7 @@ def finish(world: World, run_id: str) -> None:
     if lines:
         world.data.create(run_path(row.dataset_id, row.run_id, "wal.jsonl"), lines)
 
-    path = (_payload(world, row, records, "plan") if sealed else {}).get("receipt_path") or receipt_path(row.run_id, row.timestamp)
+    path = _receipt_path(_planned(world, row, records) if sealed else None, row)
 
     def compact(tx: Tx) -> None:
         tx.runs.move(run_id, row.state, archived=1)
@@ -428,7 +463,7 @@ def finish(world: World, run_id: str) -> None:
 def _lost(world: World, row: LedgerRow, records: Sequence[WalRecord]) -> bool:
     """Whether the key that sealed the journal is gone: nothing can be told of the run any more but that it was."""
     try:
-        _payload(world, row, records, "plan")
+        _planned(world, row, records)
     except Denied:
         return True
     return False

@@ -107,7 +107,7 @@ def _check(verdict: Verdict, hidden: bool) -> Check:
         check=verdict.gate,
         value=None if hidden else value,
         threshold=THRESHOLDS.get(verdict.gate, "its gate passes"),
-        verdict=verdict.word,  # type: ignore[arg-type]
+        verdict=verdict.word,
         codes=tuple(r.code for r in reasons),
     )
 

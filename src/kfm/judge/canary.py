@@ -22,7 +22,7 @@ def waiting(world: World, dataset_id: str) -> list[tuple[int, LedgerRow]]:
 
 def _is_canary(world: World, row: LedgerRow) -> bool:
     try:
-        return bool(load(world, row)[0].get("canary"))
+        return bool(load(world, row)[0].canary)
     except (KfmError, OSError):
         return False  # `kfm review` says what is wrong with it
 

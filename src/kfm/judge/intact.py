@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import msgspec
+from msgspec import UNSET
 
 from kfm.channel.chain import pinned_parts
 from kfm.evidence.captures import parse_checksums
@@ -14,16 +15,18 @@ from kfm.judge.derive import fetch_table
 from kfm.keys.attest import check_attestation
 from kfm.model import ids
 from kfm.model.errors import Denied, IntegrityError, KfmError
+from kfm.model.journal import Assembled, Captured
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.paths import capture_folder, pins_path, proposal_path, run_path, version_folder
 from kfm.model.staged import is_assembly
+from kfm.model.verdict import Reason
 from kfm.model.version import ATTESTATION, is_record
 from kfm.world.world import World
 
 __all__ = ["check_files", "check_version_folder", "inputs_changed"]
 
 
-def check_files(world: World, row: LedgerRow, wal: Journal | None) -> list[dict[str, str]]:
+def check_files(world: World, row: LedgerRow, wal: Journal | None) -> list[Reason]:
     """Every file the proposal names is there and unchanged; a missing one is a reason, a changed one raises.
 
     The journal says what proposal.json must be and which capture it came from; None once it is archived.
@@ -32,20 +35,20 @@ def check_files(world: World, row: LedgerRow, wal: Journal | None) -> list[dict[
     try:
         proposal, digest = load(world, row)
     except Denied as error:
-        return [{"code": "proposal.missing", "message": error.happened, "remedy": error.remedy}]
-    listed = {proposal_path(row.dataset_id, row.run_id, n): d for n, d in proposal["files"].items()}
+        return [Reason(code="proposal.missing", message=error.happened, remedy=error.remedy)]
+    listed = {proposal_path(row.dataset_id, row.run_id, n): d for n, d in proposal.files.items()}
     there = {p: ids.digest(world.kept(p)) for p in listed if world.data.exists(world.lies(p))}
-    receipts = {run_path(row.dataset_id, row.run_id, n): d for n, d in proposal["receipts"].items()}
-    if wal is not None and proposal["approvals"]:  # it waited for people: what it was made from must still be what they relied on
+    receipts = {run_path(row.dataset_id, row.run_id, n): d for n, d in proposal.receipts.items()}
+    if wal is not None and proposal.approvals:  # it waited for people: what it was made from must still be what they relied on
         receipts |= _capture_files(world, row, wal)
     there |= {p: found for p in receipts if (found := world.named(p)) is not None}
     listed |= receipts
     changed = [p for p, d in there.items() if listed[p] != d]
-    pinned = (wal.payload("assemble") or {}).get("proposal") if wal is not None else None
-    if changed or (pinned is not None and pinned != digest):
+    judged = wal.payload("assemble", Assembled) if wal is not None else None
+    if changed or (judged is not None and judged.proposal not in (UNSET, digest)):
         what = changed[0] if changed else proposal_path(row.dataset_id, row.run_id)
         raise IntegrityError(f"{what} was changed after it was proposed.", expected="what was judged", remedy=again)
-    return [{"code": _missing(p), "message": f"{p} is missing.", "remedy": again} for p in listed if p not in there]
+    return [Reason(code=_missing(p), message=f"{p} is missing.", remedy=again) for p in listed if p not in there]
 
 
 def inputs_changed(world: World, row: LedgerRow) -> bool:
@@ -64,7 +67,8 @@ def _capture_files(world: World, row: LedgerRow, wal: Journal) -> dict[str, str]
         for part in pinned_parts(world.data, row) or ():
             found |= _files_of_capture(world, row, part.capture_id)
         return found
-    return _files_of_capture(world, row, (wal.payload("capture") or {}).get("capture_id"))
+    capture = wal.payload("capture", Captured)
+    return _files_of_capture(world, row, capture.capture_id if capture is not None else None)
 
 
 def _files_of_capture(world: World, row: LedgerRow, capture_id: str | None) -> dict[str, str]:
@@ -97,7 +101,7 @@ def check_version_folder(world: World, row: LedgerRow, artifacts: Mapping[str, s
             try:
                 check_attestation(raw, world.keys, named)
             except Denied:  # by a key that is out of use since; the gate has judged what was proposed
-                check_attestation(raw, world.keys, named, {load(world, row)[0]["files"].get(ATTESTATION), *_vouched_for(world, row)})
+                check_attestation(raw, world.keys, named, {load(world, row)[0].files.get(ATTESTATION), *_vouched_for(world, row)})
         except (KfmError, OSError) as error:
             found.wrong(f"{where}/{ATTESTATION}", getattr(error, "happened", "it is missing"))
     if found.problems:

@@ -14,6 +14,7 @@ from kfm.model import canonical, ids
 from kfm.model.content import rules_in
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
+from kfm.model.journal import Stored
 from kfm.model.labels import NEW_COLUMNS, explains, made_columns, release_steps
 from kfm.model.ledger import Generation
 from kfm.model.paths import part_folder, precise_path, proposal_path, rule_path, version_path
@@ -22,14 +23,10 @@ from kfm.world.world import World
 from kfm.zones.base import hash_file, room
 
 __all__ = [
-    "Released", "Stored", "candidate_of", "check_shown", "digest_of", "explained_before", "govern_job", "governed", "is_withheld", "keep_precise", "keep_released",
+    "Released", "candidate_of", "check_shown", "digest_of", "explained_before", "govern_job", "governed", "is_withheld", "keep_precise", "keep_released",
     "new_columns", "open_table", "records_of_version", "release", "release_mark", "release_marks", "sealed_records", "shown_last",
     "store_table", "suppress_rules",
 ]  # fmt: skip
-
-# artifact path -> {digest, size, rows, from}; `at_rest`: the digest of its sealed bytes, of a released table that is not official yet;
-# of sealed records also `explained`, the same of what explained the public rows made from them
-Stored = dict[str, dict[str, Any]]
 
 
 class Keeper(Protocol):

@@ -1,11 +1,8 @@
 """How much one version differs from the one before it."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
-__all__ = ["CHANGE", "FEW", "Measured", "change_told", "told"]
+__all__ = ["CHANGE", "FEW", "Measured", "told"]
 
 FEW = 10  # so many rows may change in any table before a share of them means anything
 
@@ -57,8 +54,3 @@ def told(change: Measured) -> str:
     parts = ((change.added, "added"), (change.changed, "changed"), (change.removed, "removed"), (change.deleted, "marked as deleted"))
     rest = "".join(f", {n:,} {word}" for n, word in parts if n)
     return f"{change.before:,} → {change.after:,} rows{by}{rest}"
-
-
-def change_told(judged: Mapping[str, Any]) -> str:
-    """The change as the journal of a run holds it, in words; empty where there was nothing to compare with."""
-    return told(msgspec.convert(judged["change"], Measured)) if judged.get("change") else ""

@@ -1,7 +1,7 @@
 """What a promotion is judged on, and the verdict that carries every reason."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -34,7 +34,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not self.reasons
 
     @property
-    def word(self) -> str:
+    def word(self) -> Literal["pass", "review", "deny"]:
         return "deny" if self.reasons else "review" if self.review else "pass"
 
 

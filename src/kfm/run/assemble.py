@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from kfm.channel.chain import version_kept_out, withdrawn_by, withdrawn_parts
 from kfm.connectors.base import TransformResult
@@ -29,13 +30,16 @@ from kfm.judge.release import (
 )
 from kfm.keys.approvals import terms_of, told_loosened
 from kfm.model import canonical, ids
-from kfm.model.change import change_told
+from kfm.model.change import Measured, told
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, Fenced, IntegrityError, KfmError
+from kfm.model.journal import Assembled, PartDone, Pinned
 from kfm.model.ledger import Generation, LedgerRow, Token, is_older, stamps_of
 from kfm.model.origin import SAMPLE, origins_of
 from kfm.model.paths import proposal_path, prov_path
+from kfm.model.proposal import Proposal
 from kfm.model.staged import is_assembly
+from kfm.model.verdict import Reason, Verdict, denied
 from kfm.model.version import is_record
 from kfm.policy.base import Decision
 from kfm.run.claim import keep_head_key, older_told
@@ -57,18 +61,18 @@ def assemble(work: Work, wal: Journal, result: TransformResult) -> Steps:
     head = _pin(work, wal)
     check_base(work.target, work.partial, head)
     yield "assemble pinned"
-    tables = tables_of(work, wal, result, wal.payload("pin")["base_version"], head.suppressed)
+    tables = tables_of(work, wal, result, wal.require("pin", Pinned).base_version, head.suppressed)
     return (yield from propose(work, wal, tables, head))
 
 
 def propose(work: Work, wal: Journal, tables: Tables, head: Generation) -> Steps:
     """The tables as a judged candidate with all its evidence, PROPOSED or REJECTED."""
-    world, pin = work.world, wal.payload("pin")
+    world, pin = work.world, wal.require("pin", Pinned)
     candidate = _candidate(work, wal, tables, pin)
     said, official = stamps_of(wal.run.source_metadata)
     if is_older(said, official) and not is_assembly(wal.run) and work.target.again is None:
         candidate["older"] = [said, official]
-    change = measured(world, work.target, tables, pin["base_version"])
+    change = measured(world, work.target, tables, pin.base_version)
     if change is not None:
         candidate["change"] = msgspec.to_builtins(change)
     restricted = _restricted(world, candidate)
@@ -79,17 +83,17 @@ def propose(work: Work, wal: Journal, tables: Tables, head: Generation) -> Steps
         version_id=candidate["version_id"],
         version_digest=candidate["version_digest"],
         content_id=_content_told(world, candidate),
-        pinned=pin["base_generation"],
+        pinned=pin.base_generation,
         rows_written=max(0, wal.run.rows_written - tables.withdrawn),
     )
     files = _write_candidate(work, row, candidate)
     yield "candidate written"
     leak = _leaks(work, tables, candidate, head)
-    verdicts = msgspec.to_builtins(judge_candidate(world, row, candidate, files, leak, head, log=work.log))
+    verdicts = judge_candidate(world, row, candidate, files, leak, head, log=work.log)
     judged = _judgement(work, wal, candidate, tables, verdicts)
     proposal = _write_proposal(work, wal, row, candidate, judged, files, leak)
     yield "proposal written"
-    wal.done("EXECUTE", "assemble", {**judged, "proposal": proposal})
+    wal.done("EXECUTE", "assemble", msgspec.structs.replace(judged, proposal=proposal))
     return _propose(work, wal, candidate, verdicts, tables)
 
 
@@ -144,35 +148,39 @@ def _pin(work: Work, wal: Journal) -> Generation:
             raise Fenced(f"Run {wal.run.run_id} was closed by another.", expected="it to be CLAIMED", remedy="Run the command again.")
         page.run, head = row, channel.head(tx)
         if wal.state("pin") is None:
-            number = tx.proposals.new(wal.run.run_id)
-            found = {"base_generation": head.generation, "base_version": head.version_id, "part": wal.payload("transform")["part"]}
-            records = sealed_records(world, target.dataset_id, head.version_id)
-            page.make("PLAN", "pin", "DONE", {**found, "proposal": number} | ({"records": records} if records else {}))
-            page.make("EXECUTE", "assemble", "IN_PROGRESS", {})
+            found = Pinned(
+                base_generation=head.generation,
+                base_version=head.version_id,
+                part=wal.require("transform", PartDone).part,
+                proposal=tx.proposals.new(wal.run.run_id),
+                records=sealed_records(world, target.dataset_id, head.version_id) or UNSET,
+            )
+            page.make("PLAN", "pin", "DONE", found)
+            page.make("EXECUTE", "assemble", "IN_PROGRESS")
             page.move(tx, "CLAIMED", pinned=head.generation)
         return head
 
     return wal.commit(pin)
 
 
-def _candidate(work: Work, wal: Journal, tables: Tables, pin: Mapping[str, Any]) -> dict[str, Any]:
+def _candidate(work: Work, wal: Journal, tables: Tables, pin: Pinned) -> dict[str, Any]:
     target, release = work.target, work.target.entry.release
-    base = origin_of(work.world.data, target.dataset_id, pin["base_version"])
+    base = origin_of(work.world.data, target.dataset_id, pin.base_version)
     sources = msgspec.json.decode(wal.run.source_metadata)
-    _check_origin(target.dataset_id, pin["base_version"], base, origins_of(sources))
+    _check_origin(target.dataset_id, pin.base_version, base, origins_of(sources))
     origin = origins_of(sources, base if target.entry.merge != "replace" else ())
     return {
         "run_id": wal.run.run_id,
         "dataset_id": target.dataset_id,
-        "proposal": pin["proposal"],
-        "base_generation": pin["base_generation"],
-        "base_version": pin["base_version"],
+        "proposal": pin.proposal,
+        "base_generation": pin.base_generation,
+        "base_version": pin.base_version,
         "transform_hash": target.transform_hash,
         "updater_version": target.pipeline_version,
         "spec_hash": target.spec_hash,
         "policy_digest": work.world.policy_digest,
         "precise": tables.precise,
-        **({"records": pin["records"]} if "records" in pin else {}),  # what it was merged with and judged against stays as long as it does
+        **({"records": pin.records} if pin.records else {}),  # what it was merged with and judged against stays as long as it does
         "books": msgspec.to_builtins(tables.books),
         "released": msgspec.to_builtins(tables.released) if tables.released is not None else None,
         "h3_resolution": release.h3_resolution if release is not None else None,
@@ -207,7 +215,7 @@ def _write_candidate(work: Work, row: LedgerRow, candidate: dict[str, Any]) -> d
     return {name: ids.digest(content) for name, content in files.items()}
 
 
-def _leaks(work: Work, tables: Tables, candidate: Mapping[str, Any], head: Generation) -> list[dict[str, str]] | None:
+def _leaks(work: Work, tables: Tables, candidate: Mapping[str, Any], head: Generation) -> tuple[Reason, ...] | None:
     """What withheld values do to public bytes; None when nothing is withheld, or nothing is released."""
     world, target, captured = work.world, work.target, work.captured
     if not work.private or tables.released is None or captured is None:
@@ -246,9 +254,10 @@ def _leaks(work: Work, tables: Tables, candidate: Mapping[str, Any], head: Gener
         despite = shown_despite(world, target.dataset_id)
         before = explained_before(world, target.entry, candidate.get("records", {}).get(target.artifact), room(scratch, "before"))
         with world.warm():  # for this dataset alone
-            return look_for_leaks(
+            found = look_for_leaks(
                 world, target, inputs, rules, merge=merge, render=render, released=released, despite=despite, releases=joined, before=before
             )
+        return tuple(msgspec.convert(found, list[Reason]))
 
 
 def _facts_of(target: Any, result: TransformResult, artifacts: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,12 +295,12 @@ def judge_candidate(
     row: LedgerRow,
     candidate: Mapping[str, Any],
     files: Mapping[str, str],
-    leak: list[dict[str, str]] | None,
+    leak: Sequence[Reason] | None,
     head: Generation,
     approvals: tuple[int, int] = (0, 0),
     log: RunLog | None = None,
     asked: list[Decision] | None = None,
-) -> list[Any]:
+) -> list[Verdict]:
     """Every verdict on current policy and labels; what the policy decided is added to `asked`. Damaged bytes are no denial to be remembered: they raise `IntegrityError`."""
     found: dict[str, str | None] = {}
     for path, artifact in candidate["artifacts"].items():
@@ -336,25 +345,25 @@ def judge_candidate(
     return judge(world, evidence, candidate, approvals, heard)
 
 
-def _judgement(work: Work, wal: Journal, candidate: Mapping[str, Any], tables: Tables, verdicts: list[dict[str, Any]]) -> dict[str, Any]:
+def _judgement(work: Work, wal: Journal, candidate: Mapping[str, Any], tables: Tables, verdicts: Sequence[Verdict]) -> Assembled:
     """What the journal and the run's records say of the judgement."""
     target = work.target
     business = [target.dataset_id, target.partition, target.win]
     artifacts = candidate["artifacts"]
-    return {
-        "artifacts": artifacts,
-        "verdicts": verdicts,
-        "output_keys": [ids.output_key(target.updater_id, target.pipeline_version, business, a["digest"]) for a in artifacts.values()],
-        "licence": target.entry.licence,
-        "labels": {k: getattr(target.entry, k) for k in ("sensitivity", "policy_label", "care_label")},
-        "steps": candidate["steps"],
-        "profile": candidate["profile"],
-        "rows": {p: a["rows"] for p, a in artifacts.items()},
-        "warnings": list(
-            dict.fromkeys((*wal.payload("transform").get("warnings", ()), *tables.result.warnings, *new_columns(tables.added)))
-        ),
-        **({"added": list(tables.added)} if tables.added else {}),
-    } | ({"change": candidate["change"]} if "change" in candidate else {})
+    warned = wal.require("transform", PartDone).warnings or ()
+    return Assembled(
+        artifacts=artifacts,
+        verdicts=tuple(verdicts),
+        output_keys=tuple(ids.output_key(target.updater_id, target.pipeline_version, business, a["digest"]) for a in artifacts.values()),
+        licence=target.entry.licence,
+        labels={k: getattr(target.entry, k) for k in ("sensitivity", "policy_label", "care_label")},
+        steps=tables.result.steps,
+        profile=tables.result.profile,
+        rows={p: a["rows"] for p, a in artifacts.items()},
+        warnings=tuple(dict.fromkeys((*warned, *tables.result.warnings, *new_columns(tables.added)))),
+        added=tables.added or UNSET,
+        change=msgspec.convert(candidate["change"], Measured) if "change" in candidate else UNSET,
+    )
 
 
 def _write_proposal(
@@ -362,30 +371,31 @@ def _write_proposal(
     wal: Journal,
     row: LedgerRow,
     candidate: Mapping[str, Any],
-    judged: dict[str, Any],
+    judged: Assembled,
     files: Mapping[str, str],
-    leak: list[dict[str, str]] | None,
+    leak: tuple[Reason, ...] | None,
 ) -> str:
     """proposal.json: everything an approval speaks of, by digest. Returns its own digest."""
     world = work.world
     receipts = run_files(world, row, wal.records, judged)
-    proposal = {
-        "proposal": candidate["proposal"],
-        "run_id": row.run_id,
-        "dataset_id": row.dataset_id,
-        "version_id": row.version_id,
-        "version_digest": row.version_digest,
-        "base_generation": row.pinned,
-        "policy_digest": world.policy_digest,
-        "registry_digest": registry_digest(world, row.dataset_id),
-        "labels": judged["labels"],
-        "files": dict(files),
-        "receipts": receipts,
-        "verdicts": judged["verdicts"],
-        "leak": leak,
-        "approvals": needed(world, row.dataset_id, judged["verdicts"], row.pinned, canary=work.target.canary),
-    } | ({"canary": True} if work.target.canary else {})
-    content = canonical.dumps(proposal) + b"\n"
+    proposal = Proposal(
+        proposal=candidate["proposal"],
+        run_id=row.run_id,
+        dataset_id=row.dataset_id,
+        version_id=row.version_id,
+        version_digest=row.version_digest,
+        base_generation=row.pinned,
+        policy_digest=world.policy_digest,
+        registry_digest=registry_digest(world, row.dataset_id),
+        labels=judged.labels,
+        files=dict(files),
+        receipts=receipts,
+        verdicts=judged.verdicts,
+        leak=leak,
+        approvals=needed(world, row.dataset_id, judged.verdicts, row.pinned, canary=work.target.canary),
+        canary=work.target.canary or UNSET,
+    )
+    content = proposal.written()
     path = proposal_path(row.dataset_id, row.run_id)
     if not world.keep(path, content) and world.kept(path) != content:
         # Policy or labels changed between two attempts: nobody has seen the first judgement, so the newest stands.
@@ -393,12 +403,12 @@ def _write_proposal(
     return ids.digest(world.data.read(world.lies(path)))
 
 
-def _propose(work: Work, wal: Journal, candidate: dict[str, Any], verdicts: list[dict[str, Any]], tables: Tables) -> Outcome:
+def _propose(work: Work, wal: Journal, candidate: dict[str, Any], verdicts: Sequence[Verdict], tables: Tables) -> Outcome:
     """PROPOSED (with its promote job when no person is asked) or REJECTED; ack; both leases free: one transaction."""
     world, target = work.world, work.target
     channel = world.channel(target.dataset_id)
-    reasons = [r for v in verdicts for r in v.get("reasons", ())]
-    waits = needed(world, target.dataset_id, verdicts, wal.payload("pin")["base_generation"], canary=target.canary)
+    reasons, pinned = denied(verdicts), wal.require("pin", Pinned).base_generation
+    waits = needed(world, target.dataset_id, verdicts, pinned, canary=target.canary)
     facts: dict[str, Any] = {k: candidate[k] for k in ("version_id", "version_digest")} | {"content_id": _content_told(world, candidate)}
     facts["rows_written"] = max(0, wal.run.rows_written - tables.withdrawn)
     now = rfc3339(world.clock.now())
@@ -407,7 +417,6 @@ def _propose(work: Work, wal: Journal, candidate: dict[str, Any], verdicts: list
 
     def close(tx: Tx, page: Page) -> None:
         head = channel.head(tx)
-        pinned = wal.payload("pin")["base_generation"]
         if pinned != head.generation:
             why = f"base {pinned} is not the head {head.generation}"
             page.move(tx, "CLAIMED", state="SUPERSEDED", reason=why, ended_at=now, **facts)
@@ -424,7 +433,7 @@ def _propose(work: Work, wal: Journal, candidate: dict[str, Any], verdicts: list
             end_parts(tx, world.data, row, state="NOOP", reason=again[0], known=again[1])
         elif reasons:
             facts.update(error_count=len(reasons), latency_ms=work.elapsed_ms())
-            page.move(tx, "CLAIMED", state="REJECTED", reason="; ".join(dict.fromkeys(r["code"] for r in reasons)), ended_at=now, **facts)
+            page.move(tx, "CLAIMED", state="REJECTED", reason="; ".join(dict.fromkeys(r.code for r in reasons)), ended_at=now, **facts)
         else:
             row = page.move(tx, "CLAIMED", state="PROPOSED", promo=int(not waits and not world.propose_only), **facts)
             if not row.promo:
@@ -494,46 +503,50 @@ def _same_rules(world: World, maker: LedgerRow) -> bool:
         proposal, _ = load(world, maker)
     except (KfmError, OSError):
         return False
-    return (proposal["registry_digest"], proposal["policy_digest"]) == (registry_digest(world, maker.dataset_id), world.policy_digest)
+    return (proposal.registry_digest, proposal.policy_digest) == (registry_digest(world, maker.dataset_id), world.policy_digest)
 
 
-def _told(work: Work, row: LedgerRow, verdicts: list[dict[str, Any]], tables: Tables, proposal: int, waits: int) -> Outcome:
+def _told(work: Work, row: LedgerRow, verdicts: Sequence[Verdict], tables: Tables, proposal: int, waits: int) -> Outcome:
     """Say how it went; a proposal goes on to promote or waits for people, everything else ends here."""
-    reasons = [r for v in verdicts for r in v.get("reasons", ())]
+    reasons = denied(verdicts)
     rows = {path: artifact["rows"] for path, artifact in tables.artifacts.items()}
-    judged = work.wal.payload("assemble") if work.wal is not None else {}
+    judged = work.wal.payload("assemble", Assembled) if work.wal is not None else None
     shown = 0 if work.private and tables.released is None else table_rows(rows, row.partition)  # of private records no count is told
-    numbers: dict[str, Any] = {"proposal": proposal, "rows": shown, "change": change_told(judged)}
+    numbers: dict[str, Any] = {
+        "proposal": proposal,
+        "rows": shown,
+        "change": told(judged.change) if judged is not None and judged.change else "",
+    }
     if work.private:  # of what private records made somebody warn of, nothing is said aloud but this
         numbers["warnings"] = new_columns(tables.added)
     else:
-        numbers["warnings"] = tuple(judged.get("warnings", ()))
+        numbers["warnings"] = judged.warnings or () if judged is not None else ()
         numbers |= {"rows_read": row.rows_read, "rows_written": row.rows_written, "quarantined": tables.books.quarantined}
     if row.state == "PROPOSED":
         work.log.say("version.proposed", stage="publish", version_id=row.version_id, proposal=proposal)
         if not waits:
             code = 7 if work.world.propose_only else 0
             return work.outcome("PROPOSED", exit_code=code, version_id=row.version_id, remedy=f"kfm promote {proposal}", **numbers)
-        asked = [r for v in verdicts for r in v.get("review", ())]
+        asked = [r for v in verdicts for r in v.review]
         if asked:
-            work.log.say("review.requested", stage="publish", level="warning", proposal=proposal, reasons=[r["code"] for r in asked])
-        why = "; ".join(r["message"] for r in asked) or f"{waits} approval{' is' if waits == 1 else 's are'} needed"
+            work.log.say("review.requested", stage="publish", level="warning", proposal=proposal, reasons=[r.code for r in asked])
+        why = "; ".join(r.message for r in asked) or f"{waits} approval{' is' if waits == 1 else 's are'} needed"
         canary = work.target.canary
         why = f"canary {work.target.pipeline_version}, to be compared first: {why}" if canary else why
         following = f"kfm canary compare {row.dataset_id}" if canary else f"kfm review {proposal}"
         if not canary and acceptable(work.world, row.dataset_id, verdicts):
             following = f"kfm diff {row.dataset_id} proposal/{proposal}, then kfm run {row.dataset_id} --accept-change --reason …"
-        decide = [r["remedy"] for r in asked if r["code"] in ("licence.restricted", "records.restricted")]  # once for the dataset
+        decide = [r.remedy for r in asked if r.code in ("licence.restricted", "records.restricted")]  # once for the dataset
         following = "\n      ".join([*decide, following]) if decide else following
         with work.world.ended():
             work.close_log("PROPOSED", why)
         return work.outcome("PROPOSED", why, exit_code=7, version_id=row.version_id, remedy=following, **numbers)
     level = "error" if row.state == "REJECTED" else "info"
+    plain = tuple({"code": r.code, "message": r.message, "remedy": r.remedy} for r in reasons)
     with work.world.ended():
         finish(work.world, row.run_id)
-        work.close_log(row.state, row.reason, level=level, reasons=[r["code"] for r in reasons] if work.private else reasons)
-    remedy = reasons[0]["remedy"] if reasons else ""
-    plain = tuple({k: str(v) for k, v in r.items()} for r in reasons)
+        work.close_log(row.state, row.reason, level=level, reasons=[r.code for r in reasons] if work.private else plain)
+    remedy = reasons[0].remedy if reasons else ""
     code = {"REJECTED": 3}.get(row.state, 0)
     names = "head" if row.state == "NOOP" else ""
     return work.outcome(

@@ -1,9 +1,8 @@
 """staged: the parts of a backfill, durable and waiting, assembled into one version by one run."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -12,14 +11,16 @@ from kfm.channel.chain import kept_out
 from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
 from kfm.evidence.captures import render_raw
 from kfm.evidence.closing import close_runs
-from kfm.evidence.journal import Journal, fold, payload_of
+from kfm.evidence.journal import Journal, done_of
 from kfm.evidence.moments import check_clock
 from kfm.evidence.receipts import JOB_TYPE
 from kfm.evidence.run_files import read_run_file
-from kfm.judge.release import Stored, open_table, store_table
+from kfm.judge.release import open_table, store_table
 from kfm.model import canonical, ids
 from kfm.model.dataset import Column
 from kfm.model.errors import IntegrityError, StepFailed, UsageError
+from kfm.model.journal import AssemblyPlanned, PartDone, Pinned, Stored
+from kfm.model.journal import Captured as CaptureKept
 from kfm.model.ledger import Generation, LedgerRow, Token, WalRecord
 from kfm.model.paths import channel_folder, part_folder, parts_folder, pins_path, proposals_folder, receipt_path, run_path, versions_folder
 from kfm.model.plan import Plan, SourceRef, Step
@@ -56,6 +57,14 @@ def assemble_staged(world: World, target: Target, backfill: str, run_ids: Sequen
     return (yield from guarded(work, work.steps()))
 
 
+@dataclass(frozen=True)
+class _Staged:
+    """What the journal of a staged part says of it."""
+
+    done: PartDone
+    capture_id: str
+
+
 class _Assembly(Work):
     """A work whose input is parts, under the lease of the dataset alone."""
 
@@ -85,12 +94,12 @@ class _Assembly(Work):
                 self.release()
                 return self.outcome("NOOP", GONE)
             self._check(rows)
-            payloads, bad = self._read(rows)
+            staged, bad = self._read(rows)
             if bad:
                 self._set_aside(bad)
                 yield "damaged parts closed"
                 continue
-            pins, raw = _pins(self.target.dataset_id, self.backfill, rows, payloads)
+            pins, raw = _pins(self.target.dataset_id, self.backfill, rows, staged)
             if rows:
                 self.world.data.create(pins_path(self.target.dataset_id, ids.digest(raw)), raw)
                 yield "pins written"
@@ -109,7 +118,7 @@ class _Assembly(Work):
                 case Claimed(wal=wal, head=head) as claimed:
                     self.begin(claimed)
                     yield "assemble pinned"
-                    return (yield from self._assembled(wal, head, pins, payloads))
+                    return (yield from self._assembled(wal, head, pins, [s.done for s in staged]))
 
     def _check(self, rows: Sequence[LedgerRow]) -> None:
         entry = self.target.entry
@@ -127,19 +136,19 @@ class _Assembly(Work):
                 remedy="`kfm backfill resume` makes such parts again.",
             )
 
-    def _read(self, rows: Sequence[LedgerRow]) -> tuple[list[dict[str, Any]], list[tuple[LedgerRow, str]]]:
+    def _read(self, rows: Sequence[LedgerRow]) -> tuple[list[_Staged], list[tuple[LedgerRow, str]]]:
         """What the journals say of the parts; and those whose journal or bytes are not what the ledger says, with the path."""
-        payloads, bad = [], []
+        staged, bad = [], []
         for row in rows:
             try:
-                payloads.append(found := _payload_of(self.world, row))
+                staged.append(found := _staged_part(self.world, row))
             except IntegrityError:
                 bad.append((row, ""))
                 continue
-            files = {f"{part_folder(row.dataset_id, found['part'])}/{found['artifact']}": found["part"]}
-            files |= {made["from"]: made["digest"] for made in found.get("companions", {}).values()}
+            files = {f"{part_folder(row.dataset_id, found.done.part)}/{found.done.artifact}": found.done.part}
+            files |= {made["from"]: made["digest"] for made in (found.done.companions or {}).values()}
             bad += [(row, path) for path, digest in files.items() if not self.world.data.holds(path, digest)]
-        return payloads, bad
+        return staged, bad
 
     def _set_aside(self, bad: Sequence[tuple[LedgerRow, str]]) -> None:
         """Close damaged parts, and what may be assembling them; their bytes make room for those of another try."""
@@ -231,39 +240,49 @@ class _Assembly(Work):
         wal = Journal(self.world.store, self.world.clock, row, tokens=(self.token,), veil=self.world.veil(row.dataset_id))
         page = wal.page()
         hashed = keep_plan(tx, plan, row.input_hash, head.version_id)
-        told = {"spec": self.target.spec, "spec_file_hash": None, "receipt_path": receipt_path(row.run_id, row.timestamp)}
-        page.make(
-            "PLAN", "plan", "DONE", {"plan": msgspec.to_builtins(plan), "plan_hash": hashed, "base_generation": head.generation, **told}
+        planned = AssemblyPlanned(
+            plan=plan,
+            plan_hash=hashed,
+            base_generation=head.generation,
+            spec=self.target.spec,
+            spec_file_hash=None,
+            receipt_path=receipt_path(row.run_id, row.timestamp),
         )
-        pin = {"base_generation": head.generation, "base_version": head.version_id, "part": row.part}
-        pin["parts"] = pins_path(row.dataset_id, str(row.part))
-        page.make("PLAN", "pin", "DONE", {**pin, "count": count, "proposal": tx.proposals.new(row.run_id)})
-        page.make("EXECUTE", "transform", "IN_PROGRESS", {})
+        pinned = Pinned(
+            base_generation=head.generation,
+            base_version=head.version_id,
+            part=str(row.part),
+            parts=pins_path(row.dataset_id, str(row.part)),
+            count=count,
+            proposal=tx.proposals.new(row.run_id),
+        )
+        page.make("PLAN", "plan", "DONE", planned)
+        page.make("PLAN", "pin", "DONE", pinned)
+        page.make("EXECUTE", "transform", "IN_PROGRESS")
         wal.begin(tx, page)
         return wal
 
     # ---- from parts to a candidate -------------------------------------------------------------------------------
-    def _assembled(self, wal: Journal, head: Generation, pins: Pins, payloads: Sequence[Mapping[str, Any]]) -> Steps:
-        target, base = self.target, wal.payload("pin")["base_version"]
-        payload = self._kept_payload(wal)
-        if payload is None:
-            payload = self._collected(base, pins, payloads)
+    def _assembled(self, wal: Journal, head: Generation, pins: Pins, parts: Sequence[PartDone]) -> Steps:
+        target, base = self.target, wal.require("pin", Pinned).base_version
+        done = self._kept_part(wal)
+        if done is None:
+            done = self._collected(base, pins, parts)
             yield "parts collected"
-            wal.done("EXECUTE", "transform", payload)
-            wal.intend("EXECUTE", "assemble", {})
+            wal.done("EXECUTE", "transform", done)
+            wal.intend("EXECUTE", "assemble")
             yield "part DONE"
         render_raw(self.world.data, target.dataset_id, self.world.publish(self.log).update_metadata)
-        own = self._own(pins) if target.entry.merge == "partition" else {target.artifact: payload["stored"]}
-        result = msgspec.convert(payload["result"], TransformResult)
-        tables = staged_tables(self, wal, own, result, base, head.suppressed)
+        own = {target.artifact: done.stored} if done.stored else self._own(pins)
+        tables = staged_tables(self, wal, own, done.result, base, head.suppressed)
         return (yield from propose(self, wal, tables, head))
 
-    def _kept_payload(self, wal: Journal) -> dict[str, Any] | None:
+    def _kept_part(self, wal: Journal) -> PartDone | None:
         """What an earlier attempt collected, if its bytes are still what the journal says."""
-        payload: dict[str, Any] | None = wal.payload("transform") if wal.state("transform") == "DONE" else None
-        if payload is None or payload["stored"] is None:
-            return payload
-        return payload if self.world.data.holds(payload["stored"]["from"], payload["stored"]["digest"]) else None
+        done = wal.payload("transform", PartDone)
+        if done is None or not done.stored:
+            return done
+        return done if self.world.data.holds(done.stored["from"], done.stored["digest"]) else None
 
     def _own(self, pins: Pins) -> Stored:
         """Each part in the place of its partition; of several windows of one the last counts."""
@@ -272,9 +291,9 @@ class _Assembly(Work):
             table["size"] = self.world.data.require(table["from"], table["digest"], _AGAIN).size
         return own
 
-    def _collected(self, base: str | None, pins: Pins, payloads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _collected(self, base: str | None, pins: Pins, parts: Sequence[PartDone]) -> PartDone:
         """What the parts come to together, as the journal tells it of any transform."""
-        results = [msgspec.convert(p["result"], TransformResult) for p in payloads]
+        results = [p.result for p in parts]
         books, stored, result = _sum(results), None, results[-1]
         if self.target.entry.merge != "partition":
             with self.world.data.scratch() as scratch:
@@ -286,21 +305,23 @@ class _Assembly(Work):
             books = msgspec.structs.replace(books, written=written, unchanged=unchanged, dropped=dropped)
             result = msgspec.structs.replace(merged, key=result.key, invalid_geometries=sum(r.invalid_geometries for r in results))
         result = msgspec.structs.replace(result, books=books)
-        companions = {n: c for p in payloads for n, c in p.get("companions", {}).items()}
-        return {
-            "part": stored["digest"] if stored else self.wal.run.part if self.wal else "",
-            "stored": stored,
-            "artifact": self.target.artifact,
-            "books": msgspec.to_builtins(books),
-            "schema": msgspec.to_builtins(result.schema),
-            "content_id": result.content_id,
-            "bbox": result.bbox,
-            "warnings": list(dict.fromkeys(w for r in (*results, result) for w in r.warnings)),
-            "max_quarantined": self.target.entry.max_quarantined,
-            "result": msgspec.to_builtins(result),
-            "companions": companions if len(payloads) == 1 or self.target.entry.merge == "partition" else {n: c for n, c in companions.items() if n in result.files},
-            **dict([("unconfined", r.unconfined) for r in (*results, result) if r.unconfined is not UNSET][:1]),
-        }  # fmt: skip
+        companions = {n: c for p in parts for n, c in (p.companions or {}).items()}
+        if len(parts) > 1 and self.target.entry.merge != "partition":
+            companions = {n: c for n, c in companions.items() if n in result.files}
+        return PartDone(
+            part=stored["digest"] if stored else str(self.wal.run.part) if self.wal else "",
+            stored=stored,
+            artifact=self.target.artifact,
+            books=books,
+            schema=result.schema,
+            content_id=result.content_id,
+            bbox=result.bbox,
+            warnings=tuple(dict.fromkeys(w for r in (*results, result) for w in r.warnings)),
+            max_quarantined=self.target.entry.max_quarantined,
+            result=result,
+            companions=companions,
+            unconfined=next((r.unconfined for r in (*results, result) if r.unconfined is not UNSET), UNSET),
+        )
 
     def _merged(self, base: str | None, pins: Pins, results: Sequence[TransformResult], scratch: Path) -> TransformResult:
         """One child process for all parts, so that they are read one after the other."""
@@ -366,24 +387,22 @@ def _damaged(path: str, digest: str) -> IntegrityError:
     return IntegrityError(f"{path} is missing or damaged.", expected=digest, remedy=_AGAIN)
 
 
-def _payload_of(world: World, row: LedgerRow) -> dict[str, Any]:
-    """What the journal of a part says of its transform, from the store or from the archive."""
-    records: list[Any] = world.store.read(lambda tx: tx.journals.get(row.wal_id)) if not row.archived else []
+def _staged_part(world: World, row: LedgerRow) -> _Staged:
+    """From the store or from the archive."""
+    records: list[WalRecord] = world.store.read(lambda tx: tx.journals.get(row.wal_id)) if not row.archived else []
     if not records:
         raw = read_run_file(world.data, row.dataset_id, row.run_id, "wal.jsonl", {}) or b""
         records = [msgspec.json.decode(line, type=WalRecord) for line in raw.splitlines()]
-    steps = fold(records)
-    if "transform" not in steps:
-        raise _damaged(run_path(row.dataset_id, row.run_id, "wal.jsonl"), "the journal of the part")
     veil = world.veil(row.dataset_id)
-    capture = payload_of(steps["capture"], veil)["capture_id"]
-    found: dict[str, Any] = {**payload_of(steps["transform"], veil), "capture_id": capture}
-    if found.get("part") != row.part:
+    done, capture = done_of(records, "transform", veil, PartDone), done_of(records, "capture", veil, CaptureKept)
+    if done is None or capture is None:
+        raise _damaged(run_path(row.dataset_id, row.run_id, "wal.jsonl"), "the journal of the part")
+    if done.part != row.part:
         raise _damaged(run_path(row.dataset_id, row.run_id, "wal.jsonl"), str(row.part))
-    return found
+    return _Staged(done, capture.capture_id)
 
 
-def _pins(dataset_id: str, backfill: str, rows: Sequence[LedgerRow], payloads: Sequence[Mapping[str, Any]]) -> tuple[Pins, bytes]:
+def _pins(dataset_id: str, backfill: str, rows: Sequence[LedgerRow], staged: Sequence[_Staged]) -> tuple[Pins, bytes]:
     parts = tuple(
         Part(
             run_id=r.run_id,
@@ -391,11 +410,11 @@ def _pins(dataset_id: str, backfill: str, rows: Sequence[LedgerRow], payloads: S
             window=r.win,
             mark=str(r.mark),
             part=str(r.part),
-            artifact=p["artifact"],
-            capture_id=p["capture_id"],
-            rows=p["result"]["rows"],
+            artifact=s.done.artifact,
+            capture_id=s.capture_id,
+            rows=s.done.result.rows,
         )
-        for r, p in zip(rows, payloads)
+        for r, s in zip(rows, staged)
     )
     pins = Pins(dataset_id=dataset_id, backfill=backfill, parts=parts)
     return pins, canonical.dumps(msgspec.to_builtins(pins)) + b"\n"

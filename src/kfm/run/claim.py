@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec import UNSET
 
 from kfm.channel.chain import EMPTY, kept_out, unknown_content
 from kfm.evidence.closing import close_runs
@@ -12,6 +13,7 @@ from kfm.model import canonical, ids
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, KfmError, StepFailed, UsageError
+from kfm.model.journal import Capturing, Planned
 from kfm.model.ledger import UNCHANGED, Generation, HeadKey, LedgerRow, NoopRow, Token, after_stamp, is_older, stamps_of
 from kfm.model.paths import receipt_path
 from kfm.model.plan import Plan, plan_hash
@@ -337,21 +339,21 @@ def _new_run(
         "PLAN",
         "plan",
         "DONE",
-        {
-            "plan": msgspec.to_builtins(plan),
-            "plan_hash": hashed,
-            "spec": target.spec,
-            "spec_file_hash": target.spec_file_hash,
-            "receipt_path": receipt_path(run_id, row.timestamp),
-            "base_generation": head.generation,
-            **({"request_reason": why} if why else {}),
-        },
+        Planned(
+            plan=plan,
+            plan_hash=hashed,
+            spec=target.spec,
+            spec_file_hash=target.spec_file_hash,
+            receipt_path=receipt_path(run_id, row.timestamp),
+            base_generation=head.generation,
+            request_reason=why or UNSET,
+        ),
     )
     page.make(
         "EXECUTE",
         "capture",
         "IN_PROGRESS",
-        {"capture_id": captured.capture_id, "files": {n: s["digest"] for n, s in zip(captured.files, captured.sources)}},
+        Capturing(capture_id=captured.capture_id, files={n: s["digest"] for n, s in zip(captured.files, captured.sources)}),
     )
     wal.begin(tx, page)
     return Claimed(row, wal, head, forced)

@@ -14,6 +14,8 @@ from kfm.evidence.journal import Journal
 from kfm.evidence.quarantine import is_lifted, keep_rows
 from kfm.keys.commitments import SEALED
 from kfm.model.errors import Denied, IntegrityError
+from kfm.model.journal import Captured as CaptureKept
+from kfm.model.journal import PartDone, Replays, Stored, Transforming
 from kfm.model.ledger import LedgerRow, believable, with_stamp
 from kfm.model.paths import capture_folder, part_folder
 from kfm.run.look import Captured
@@ -39,13 +41,13 @@ def make_part(work: Work, wal: Journal, captured: Captured, scratch: Path) -> Ge
     if wal.state("capture") != "DONE" or not _capture_intact(work, captured):
         _store_capture(work, captured, scratch)
         yield "capture stored"
-        wal.done("EXECUTE", "capture", {"capture_id": captured.capture_id})
+        wal.done("EXECUTE", "capture", CaptureKept(capture_id=captured.capture_id))
     if captured.refused is not None:
         raise captured.refused
     if is_lifted(world, target, captured.input_hash):
         work.target = target = replace(target, max_quarantined=1.0)
     job = _transform_job(work, captured, wal.run.base_version)
-    wal.intend("EXECUTE", "transform", {"artifact": target.artifact})
+    wal.intend("EXECUTE", "transform", Transforming(artifact=target.artifact))
     yield "transform intended"
     work.log.say("input.validating", stage="validate", capture_id=captured.capture_id)
     out = room(scratch, "out")
@@ -55,20 +57,20 @@ def make_part(work: Work, wal: Journal, captured: Captured, scratch: Path) -> Ge
         for rows in out.glob("*.quarantine.jsonl"):
             keep_rows(world, target, wal.run.run_id, rows)
         raise
-    payload = _store_part(work, wal, result, out, captured)
+    part = _store_part(work, wal, result, out, captured)
     yield "part stored"
-    wal.done("EXECUTE", "transform", payload)
+    wal.done("EXECUTE", "transform", part)
     if target.staged:
         return result
-    fields = part_fields(payload, wal.run) | (_untold(work, payload) if work.private else {})
+    fields = part_fields(part, wal.run) | (_untold(work, part) if work.private else {})
     wal.commit(lambda tx, page: page.move(tx, "CLAIMED", **fields))
     yield "part DONE"
     return result
 
 
-def _untold(work: Work, payload: dict[str, Any]) -> dict[str, Any]:
+def _untold(work: Work, part: PartDone) -> dict[str, Any]:
     """What the ledger says of private records: that there are some. Their counts are in the journal, which is sealed."""
-    return {"rows_read": 0, "rows_written": 0, "content_id": work.world.stand_in(work.target.dataset_id, payload["content_id"])}
+    return {"rows_read": 0, "rows_written": 0, "content_id": work.world.stand_in(work.target.dataset_id, part.content_id)}
 
 
 def _transformed(work: Work, job: TransformJob, out: Path) -> TransformResult:
@@ -120,17 +122,17 @@ def _progress(work: Work, event: dict[str, Any]) -> None:
 
 def _kept_part(work: Work, wal: Journal) -> TransformResult | None:
     """The part of an earlier attempt, if its bytes are still what the journal says."""
-    if wal.state("transform") != "DONE":
+    part = wal.payload("transform", PartDone)
+    if part is None:
         return None
-    payload = wal.payload("transform")
-    folder = part_folder(work.target.dataset_id, payload["part"])
-    if not work.world.data.holds(f"{folder}/{payload['artifact']}", payload["part"]):
+    folder = part_folder(work.target.dataset_id, part.part)
+    if not work.world.data.holds(f"{folder}/{part.artifact}", part.part):
         return None
-    for made in payload.get("companions", {}).values():
+    for made in (part.companions or {}).values():
         if not work.world.data.holds(made["from"], made["digest"]):
             return None
-    work.log.say("step.kept", stage="transform", step_id="transform", part=payload["part"])
-    return msgspec.convert(payload["result"], TransformResult)
+    work.log.say("step.kept", stage="transform", step_id="transform", part=part.part)
+    return part.result
 
 
 def _capture_intact(work: Work, captured: Captured) -> bool:
@@ -176,7 +178,7 @@ def _transform_job(work: Work, captured: Captured, base: str | None) -> Transfor
     return job if lifted else msgspec.structs.replace(job, known_words=known_words(work.world, work.target, base))
 
 
-def _store_part(work: Work, wal: Journal, result: TransformResult, out: Path, captured: Captured) -> dict[str, Any]:
+def _store_part(work: Work, wal: Journal, result: TransformResult, out: Path, captured: Captured) -> PartDone:
     world, target = work.world, work.target
     publisher = world.publish(work.log)
     made = _sealed(work, out / result.artifact, out) if work.private else out / result.artifact
@@ -190,23 +192,23 @@ def _store_part(work: Work, wal: Journal, result: TransformResult, out: Path, ca
         work.log.say("rows.quarantined", stage="validate", level="warning", rows=result.books.quarantined)
     work.log.say("transform.normalise", stage="transform", input=wal.run.input_hash, output=result.content_id, rows=result.books.read)
     work.log.say("transform.convert", stage="transform", input=result.content_id, output=digest, rows=result.books.written)
-    books = msgspec.to_builtins(result.books)
-    return {
-        "part": digest,
-        "artifact": made.name,
-        "books": books,
-        "schema": msgspec.to_builtins(result.schema),
-        "content_id": result.content_id,
-        "bbox": result.bbox,
-        "warnings": [*captured.warnings, *_disbelieved(result, wal.run), *_placed(result)],
-        "max_quarantined": target.entry.max_quarantined if target.max_quarantined is None else target.max_quarantined,
-        "result": msgspec.to_builtins(result),
-        "companions": companions,
-        **({"unconfined": result.unconfined} if result.unconfined is not UNSET else {}),
-    } | ({"replays": {"run_id": again.row.run_id, "onto": again.onto}} if (again := target.again) and again.only else {})
+    return PartDone(
+        part=digest,
+        artifact=made.name,
+        books=result.books,
+        schema=result.schema,
+        content_id=result.content_id,
+        bbox=result.bbox,
+        warnings=(*captured.warnings, *_disbelieved(result, wal.run), *_placed(result)),
+        max_quarantined=target.entry.max_quarantined if target.max_quarantined is None else target.max_quarantined,
+        result=result,
+        companions=companions,
+        unconfined=result.unconfined,
+        replays=Replays(run_id=again.row.run_id, onto=again.onto) if (again := target.again) and again.only else UNSET,
+    )
 
 
-def _store_companions(work: Work, result: TransformResult, out: Path, publisher: Any) -> dict[str, dict[str, Any]]:
+def _store_companions(work: Work, result: TransformResult, out: Path, publisher: Any) -> Stored:
     """The files that belong to the table, beside it; nothing but a table can be released by rule, so nothing private has them."""
     if result.files and work.private:
         raise Denied(
@@ -245,13 +247,13 @@ def _disbelieved(result: TransformResult, row: LedgerRow) -> tuple[str, ...]:
     return (f"Upstream says that its answer was made at {stamp}, which had not come when it was captured; that is not believed.",)
 
 
-def part_fields(payload: dict[str, Any], row: LedgerRow) -> dict[str, Any]:
+def part_fields(part: PartDone, row: LedgerRow) -> dict[str, Any]:
     """What the ledger says of a part."""
-    books, stamp = payload["books"], payload["result"].get("stamp")
+    stamp = part.result.stamp
     said = {"source_metadata": with_stamp(row.source_metadata, stamp)} if stamp and believable(stamp, row.timestamp) else {}
     return said | {
-        "part": payload["part"],
-        "rows_read": books["read"],
-        "rows_written": books["written"],
-        "content_id": payload["content_id"],
+        "part": part.part,
+        "rows_read": part.books.read,
+        "rows_written": part.books.written,
+        "content_id": part.content_id,
     }

@@ -19,15 +19,27 @@ from kfm.evidence.receipts import finish, promotion_of, seal, without_values
 from kfm.judge.intact import check_files, check_version_folder, inputs_changed
 from kfm.judge.release import keep_precise, new_columns, open_table
 from kfm.model import canonical, ids
-from kfm.model.change import change_told
+from kfm.model.change import told
 from kfm.model.channel import GenerationPredicate
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed
+from kfm.model.journal import (
+    Appending,
+    Assembled,
+    LineageKept,
+    LineageMeant,
+    PartDone,
+    Pinned,
+    Planned,
+    VersionKept,
+    VersionNamed,
+)
 from kfm.model.ledger import LedgerRow, Token, head_key_of
 from kfm.model.paths import announcements_folder, proposal_path, run_path, version_folder
 from kfm.model.receipt import PolicyAsked, Promotion
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
+from kfm.model.verdict import Reason, Verdict, denied
 from kfm.model.version import is_record
 from kfm.policy.base import Decision
 from kfm.run.assemble import judge_candidate
@@ -169,8 +181,9 @@ class _Promote:
 
     def outcome(self, state: str, reason: str = "", **more: Any) -> Outcome:
         row = self.row
-        judged, private = self.wal.payload("assemble") or {}, self.world.is_private(row.dataset_id)
-        rows = judged.get("rows", {})
+        judged, private = self.wal.payload("assemble", Assembled), self.world.is_private(row.dataset_id)
+        rows = judged.rows if judged is not None else {}
+        added, warnings = (judged.added or (), judged.warnings or ()) if judged is not None else ((), ())
         return Outcome(
             dataset_id=row.dataset_id,
             run_id=row.run_id,
@@ -183,14 +196,14 @@ class _Promote:
             quarantined=0 if private else self._quarantined(),
             partition=row.partition,
             window=row.win,
-            change=change_told(judged),
-            warnings=new_columns(judged.get("added", ())) if private else tuple(judged.get("warnings", ())),
+            change=told(judged.change) if judged is not None and judged.change else "",
+            warnings=new_columns(added) if private else warnings,
             **more,
         )
 
     def _quarantined(self) -> int:
-        books = (self.wal.payload("transform") or {}).get("books", {})
-        return int(books.get("quarantined", 0))
+        part = self.wal.payload("transform", PartDone)
+        return part.books.quarantined if part is not None else 0
 
     def steps(self) -> Steps:
         self.world.require_key(self.row.dataset_id)  # without it the evidence cannot be read, which is no reason to deny the run
@@ -208,8 +221,8 @@ class _Promote:
             case MustVoid():
                 self._void()
                 yield "void generation"
-                no = [r for v in verdicts for r in v.get("reasons", ())]
-                self._done("REJECTED", self._why(no) if no else "approval.void or registry.changed", verdicts)
+                no = denied(verdicts)
+                self._done("REJECTED", self._why(no) if no else "approval.void or registry.changed")
                 yield "run REJECTED"
                 return self._told(verdicts)
             case TakenByAnother():
@@ -249,11 +262,11 @@ class _Promote:
         yield "run SUPERSEDED"
 
     # ---- before ★ ----------------------------------------------------------------------------------------------------
-    def _judge(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    def _judge(self) -> tuple[list[Verdict], dict[str, Any]]:
         """On current policy and labels, and on the bytes as they are now."""
         missing = check_files(self.world, self.row, self.wal)
         if missing:
-            return [{"gate": "integrity", "reasons": missing}], {}
+            return [Verdict(gate="integrity", reasons=tuple(missing))], {}
         path = proposal_path(self.row.dataset_id, self.row.run_id, "candidate.json")
         try:
             candidate: dict[str, Any] = canonical.loads(self.world.kept(path))
@@ -270,18 +283,16 @@ class _Promote:
             )
         head = self.world.store.read(lambda tx: tx.index.last_generation(self.row.dataset_id)) or EMPTY(self.row.dataset_id)
         proposal, _ = load(self.world, self.row)
-        self.registry_digest, self.policy_digest = proposal["registry_digest"], proposal["policy_digest"]
+        self.registry_digest, self.policy_digest = proposal.registry_digest, proposal.policy_digest
         valid, wanted = count(self.world, self.row)
         self.inputs_changed = inputs_changed(self.world, self.row)
-        found = judge_candidate(
-            self.world, self.row, candidate, proposal["files"], proposal["leak"], head, (wanted, valid), self.log, self.asked
-        )
-        return msgspec.to_builtins(found), candidate
+        found = judge_candidate(self.world, self.row, candidate, proposal.files, proposal.leak, head, (wanted, valid), self.log, self.asked)
+        return found, candidate
 
-    def _intend(self, verdicts: list[dict[str, Any]]) -> Answer:
+    def _intend(self, verdicts: Sequence[Verdict]) -> Answer:
         """Name the one generation this run may create: right after the one its candidate was assembled on."""
         world, now = self.world, rfc3339(self.world.clock.now())
-        no = [r for v in verdicts for r in v.get("reasons", ())]
+        no = denied(verdicts)
 
         def intend(tx: Tx, page: Page) -> Answer:
             row = tx.runs.get(self.row.run_id)
@@ -308,7 +319,7 @@ class _Promote:
                     return Ended("waits for a person")
                 row = page.move(tx, "PROPOSED", intent=head.generation + 1)
                 page.make("UPSERT", "version", "IN_PROGRESS", self._named(row, page.held, verdicts))
-                page.make("LINEAGE", "lineage", "PENDING", {"cypher": run_path(row.dataset_id, row.run_id, "lineage.cypher")})
+                page.make("LINEAGE", "lineage", "PENDING", LineageMeant(cypher=run_path(row.dataset_id, row.run_id, "lineage.cypher")))
             elif (
                 promotion_of(self.wal.records, world.veil(row.dataset_id)) is None
             ):  # named by an older kfm, which did not say what it looked at
@@ -317,20 +328,20 @@ class _Promote:
 
         return self.wal.commit(intend)
 
-    def _named(self, row: LedgerRow, held: Sequence[str], verdicts: list[dict[str, Any]]) -> dict[str, Any]:
+    def _named(self, row: LedgerRow, held: Sequence[str], verdicts: Sequence[Verdict]) -> VersionNamed:
         """The generation that is named, and what was looked at first: the words are those of the gates, the policy and the store itself."""
         seen = Promotion(
             generation=int(row.intent or 0),
             lease=held[0] if held else "",
-            gates={v["gate"]: "deny" if v.get("reasons") else "review" if v.get("review") else "pass" for v in verdicts},
+            gates={v.gate: v.word for v in verdicts},
             policy=next((PolicyAsked(decision_id=d.decision_id, policy_digest=d.policy_digest, engine=d.engine) for d in self.asked), None),
         )
-        return {"generation": row.intent, "version_id": row.version_id, "promotion": msgspec.to_builtins(seen)}
+        return VersionNamed(generation=row.intent, version_id=row.version_id, promotion=seen)
 
-    def _why(self, no: list[dict[str, str]]) -> str:
+    def _why(self, no: Sequence[Reason]) -> str:
         """The codes of a denial; one under another policy than it was proposed with is not remembered against the same content."""
         changed = self.row.spec_hash and self.policy_digest not in (None, self.world.policy_digest)
-        return "; ".join(dict.fromkeys([*(["policy.changed"] if changed else []), *(r["code"] for r in no)]))
+        return "; ".join(dict.fromkeys([*(["policy.changed"] if changed else []), *(r.code for r in no)]))
 
     def _end(self, tx: Tx, page: Page, state: str, reason: str, now: str) -> "Ended":
         tx.leases.release(self.token)
@@ -347,17 +358,19 @@ class _Promote:
             keep_precise(self.world, row.dataset_id, str(row.version_id), candidate["precise"])
         self._write_version(candidate)
         yield "version written"
-        record = record_of(self.world.stand_in, row, candidate["artifacts"], labels_told(wal.payload("plan")))
+        planned = wal.payload("plan", Planned)
+        labels = labels_told(planned.spec if planned is not None else None)
+        record = record_of(self.world.stand_in, row, candidate["artifacts"], labels)
         self.world.publish(self.log).write_file(run_path(row.dataset_id, row.run_id, "lineage.cypher"), cypher(record).encode())
         self.world.publish(self.log).write_file(run_path(row.dataset_id, row.run_id, "openlineage.json"), openlineage(record))
         yield "cypher written"
-        wal.done("UPSERT", "version", {"version_id": row.version_id})
-        wal.done("LINEAGE", "lineage", {"edges": len(edges(record))})
+        wal.done("UPSERT", "version", VersionKept(version_id=row.version_id))
+        wal.done("LINEAGE", "lineage", LineageKept(edges=len(edges(record))))
         assets = {path: artifact["digest"] for path, artifact in candidate["artifacts"].items()}
         payload = canonical.dumps({"version_id": row.version_id, "assets": assets}).decode()
 
         def rows(tx: Tx, page: Page) -> None:
-            page.make("LINEAGE", "channel", "IN_PROGRESS", {"generation": row.intent, "path": self.channel.path(int(row.intent or 0))})
+            page.make("LINEAGE", "channel", "IN_PROGRESS", Appending(generation=row.intent, path=self.channel.path(int(row.intent or 0))))
             tx.index.put_lineage(row.run_id, row.dataset_id, int(row.intent or 0), msgspec.json.encode(record).decode(), edges(record))
             tx.outbox.put(row.run_id, row.dataset_id, int(row.intent or 0), payload)
 
@@ -377,7 +390,7 @@ class _Promote:
             check_version_folder(self.world, row, artifacts)
             return
         proposal, _ = load(self.world, row)
-        records = {path: digest for path, digest in proposal["files"].items() if is_record(path)}
+        records = {path: digest for path, digest in proposal.files.items() if is_record(path)}
         for path, digest in records.items():
             left = data.stat(f"{folder}/{path}")
             if left is not None and left.digest != digest:
@@ -412,7 +425,7 @@ class _Promote:
         """★ The commit point: exclusive creation of a file. No transaction covers it."""
         row = self.row
         number = int(row.intent or 0)
-        before = self.channel.path(number - 1)
+        before, planned = self.channel.path(number - 1), self.wal.payload("plan", Planned)
         made = self.channel.append(
             GenerationPredicate(
                 dataset_id=row.dataset_id,
@@ -424,7 +437,7 @@ class _Promote:
                 run_id=row.run_id,
                 token=f"{self.token.epoch}.{self.token.number}",
                 prev=ids.digest(self.world.data.read(before)) if number > 1 else None,
-                reason=row.reason or (self.wal.payload("plan") or {}).get("request_reason") or without_emitter(row.trigger_type),
+                reason=row.reason or (planned.request_reason if planned is not None else "") or without_emitter(row.trigger_type),
                 forced=bool(row.forced),
                 terms_digest=self.terms_digest,
                 approvals_digest=self.approvals_digest,
@@ -442,7 +455,7 @@ class _Promote:
         number = int(self.row.intent or 0)
         void(self.world, self.row.dataset_id, number, f"{self.token.epoch}.{self.token.number}", "denied on resume")
 
-    def _done(self, state: str, reason: str, verdicts: list[dict[str, Any]] | None = None) -> None:
+    def _done(self, state: str, reason: str) -> None:
         """The ledger's last word. A commit closes the proposals it made stale; a superseded run is triggered again."""
         world, now = self.world, rfc3339(self.world.clock.now())
         if state in ("REJECTED", "SUPERSEDED") and self.row.intent is not None:
@@ -450,7 +463,7 @@ class _Promote:
             if taken is not None and taken.run_id == self.row.run_id:  # the frozen holder was first
                 state, reason = "COMMITTED", ""
         if state == "COMMITTED":
-            self.wal.done("LINEAGE", "channel", {"generation": self.row.intent})
+            self.wal.done("LINEAGE", "channel", Appending(generation=self.row.intent))
 
         def done(tx: Tx, page: Page) -> None:
             head = self.channel.head(tx)
@@ -480,18 +493,19 @@ class _Promote:
         from email.utils import parsedate_to_datetime
 
         entry = self.world.registry(self.row.dataset_id)
-        profile = (self.wal.payload("transform") or {}).get("result", {}).get("profile", {})
-        newest = profile.get(entry.source.time_column, {}).get("max") if entry is not None and entry.source.time_column else None
-        told = msgspec.json.decode(self.row.source_metadata)[0].get("last_modified")
+        part = self.wal.payload("transform", PartDone)
+        told = part.result.profile.get(entry.source.time_column or "") if part is not None and entry is not None else None
+        newest = told.max if told is not None else None
+        dated = msgspec.json.decode(self.row.source_metadata)[0].get("last_modified")
         try:
-            moment = dt.datetime.fromisoformat(newest) if newest else parsedate_to_datetime(told) if told else None
+            moment = dt.datetime.fromisoformat(newest) if newest else parsedate_to_datetime(dated) if dated else None
         except ValueError:
             moment = None
         if moment is None or moment.tzinfo is None:
             moment = dt.datetime.fromisoformat(self.row.timestamp)
         return max(0, int((dt.datetime.fromisoformat(now) - moment).total_seconds() // 60))
 
-    def _told(self, verdicts: list[dict[str, Any]] | None = None, damaged: IntegrityError | None = None) -> Outcome:
+    def _told(self, verdicts: Sequence[Verdict] = (), damaged: IntegrityError | None = None) -> Outcome:
         row = self.row
         if row.state == "PROPOSED":
             return self._waits()
@@ -499,7 +513,7 @@ class _Promote:
             with self.world.ended():
                 finish(self.world, row.run_id)
                 self._close_log(row)
-        reasons = tuple({k: str(x) for k, x in r.items()} for v in verdicts or [] for r in v.get("reasons", ()))
+        reasons = tuple({"code": r.code, "message": r.message, "remedy": r.remedy} for r in denied(verdicts))
         if row.state == "REJECTED":
             self._decided("deny", reasons)
         code = {"COMMITTED": 0, "REJECTED": 3, "SUPERSEDED": 6 if damaged else 0}.get(row.state, 0)
@@ -510,7 +524,8 @@ class _Promote:
         """Denied for want of valid approvals, with what is wrong with those there are; recorded, and nothing else has changed."""
         valid, wanted = count(self.world, self.row)
         void = [j for j in approvals_of(self.world, self.row) if not j.valid]
-        number = int((self.wal.payload("pin") or {}).get("proposal") or 0)
+        pin = self.wal.payload("pin", Pinned)
+        number = pin.proposal if pin is not None else 0
         remedy = f"kfm approve {number} --key NAME"
         reasons = [{"code": "approval.missing", "message": f"{valid} of {wanted} approvals are valid.", "remedy": remedy}]
         if uncompared(self.world, self.row, load(self.world, self.row)[0]):
@@ -539,7 +554,7 @@ class _Promote:
         self.log.say("promote.denied", stage="publish", level="warning", reasons=[r["code"] for r in reasons])
 
     def _close_log(self, row: LedgerRow) -> None:
-        judged, sources = self.wal.payload("assemble") or {}, msgspec.json.decode(row.source_metadata)
+        judged, sources = self.wal.payload("assemble", Assembled), msgspec.json.decode(row.source_metadata)
         found = idempotency_state(
             row.run_id,
             row.dataset_id,
@@ -549,7 +564,7 @@ class _Promote:
             key=row.key,
             spec_hash=row.spec_hash,
             state=row.state,
-            output_keys=judged.get("output_keys", []),
+            output_keys=judged.output_keys if judged is not None else (),
         )
         fields = {"version_id": row.version_id, "generation": row.intent, "rows_read": row.rows_read, "rows_written": row.rows_written}
         close_log(
@@ -560,7 +575,7 @@ class _Promote:
             trigger=row.trigger_type,
             reason=row.reason,
             elapsed_ms=_latency(row, row.ended_at or row.timestamp),
-            artifacts=len(judged.get("artifacts", {})),
+            artifacts=len(judged.artifacts) if judged is not None else 0,
             fields=fields,
         )
 

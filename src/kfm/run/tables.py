@@ -12,10 +12,11 @@ from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
 from kfm.evidence.journal import Journal
 from kfm.evidence.quarantine import check_added
 from kfm.evidence.version_records import read_facts
-from kfm.judge.release import Stored, _kept, is_withheld, open_table, release, release_mark, store_table, suppress_rules
+from kfm.judge.release import _kept, is_withheld, open_table, release, release_mark, store_table, suppress_rules
 from kfm.model.change import Measured
 from kfm.model.dataset import DatasetEntry, change_limits
 from kfm.model.errors import Denied, StepFailed
+from kfm.model.journal import PartDone, Pinned, Stored
 from kfm.model.kinds import KINDS
 from kfm.model.labels import explains, obligations, unshown
 from kfm.model.ledger import is_older, stamps_of
@@ -46,8 +47,8 @@ def tables_of(work: Work, wal: Journal, result: TransformResult, base: str | Non
     """Base version + the part by the registry's merge rule, then the release."""
     world, target = work.world, work.target
     dataset_id, name, private, entry = target.dataset_id, target.artifact, work.private, target.entry
-    own = {name: _own_part(work, wal, result)}
-    pinned = wal.payload("pin").get("records")
+    part, pinned = wal.require("transform", PartDone), wal.require("pin", Pinned).records or None
+    own = {name: _own_part(work, part, result)}
     kept, kept_precise = _kept(world, dataset_id, base, pinned)
     last = kept_precise.get(name)
     books, rule, before, absence = result.books, _merge_rule(work, result, base), None, None
@@ -65,11 +66,11 @@ def tables_of(work: Work, wal: Journal, result: TransformResult, base: str | Non
         precise = {**kept_precise, name: {**own[name], "columns": [c.name for c in result.schema]}} if private else {}
         added = _added(entry, last, result)
         if entry.release is None and not rules:
-            kept |= _companions(wal, release_mark(entry))
+            kept |= _companions(part, release_mark(entry))
             shown = own[name] if not private else _plain(work, own[name], scratch)
             everything = {**kept, name: {**shown, "release": release_mark(entry)}}
             return Tables(everything, precise, result, books, None, before, absence=absence, added=added)
-        if wal.payload("transform").get("companions"):
+        if part.companions:
             raise Denied(
                 f"Records of {dataset_id} were withdrawn, and the files beside its table may still show them.",
                 expected="a table alone, which the rule can be applied to",
@@ -144,7 +145,7 @@ def staged_tables(
     with world.data.scratch() as scratch:
         kept, _ = _as_released_now(work, {p: a for p, a in kept.items() if p not in own}, precise, rules, scratch)
         if entry.release is None and not rules:
-            kept |= _companions(wal, mark)
+            kept |= _companions(wal.require("transform", PartDone), mark)
             return Tables({**kept, **{p: {**a, "release": mark} for p, a in own.items()}}, {}, result, result.books, None, None)
         shown, released = {}, result
         for number, (name, table) in enumerate(own.items()):
@@ -157,9 +158,9 @@ def _withdrawn(entry: DatasetEntry, own: Stored, shown: Stored) -> int:
     return 0 if entry.release is not None else sum(own[name]["rows"] - table["rows"] for name, table in shown.items())
 
 
-def _companions(wal: Journal, mark: str) -> Stored:
+def _companions(part: PartDone, mark: str) -> Stored:
     """The files beside the part's table, as artifacts of the candidate."""
-    return {n: {**c, "rows": 0, "release": mark} for n, c in wal.payload("transform").get("companions", {}).items()}
+    return {n: {**c, "rows": 0, "release": mark} for n, c in (part.companions or {}).items()}
 
 
 def _plain(work: Work, own: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
@@ -196,16 +197,15 @@ def _records(precise: Stored, path: str, dataset_id: str) -> dict[str, Any]:
     return precise[path]
 
 
-def _own_part(work: Work, wal: Journal, result: TransformResult) -> dict[str, Any]:
-    part = wal.payload("transform")
-    source = f"{part_folder(work.target.dataset_id, part['part'])}/{part['artifact']}"
-    stored = work.world.data.require(source, part["part"], "Run again: the part is made anew from its capture.")
+def _own_part(work: Work, part: PartDone, result: TransformResult) -> dict[str, Any]:
+    source = f"{part_folder(work.target.dataset_id, part.part)}/{part.artifact}"
+    stored = work.world.data.require(source, part.part, "Run again: the part is made anew from its capture.")
     return {"digest": stored.digest, "size": stored.size, "rows": result.rows, "from": source}
 
 
 def _merge_rule(work: Work, result: TransformResult, base: str | None) -> str:
     target = work.target
-    if work.partial:
+    if work.partial is not None:
         return "upsert"
     rule = target.entry.merge
     if rule == "replace" and target.win:
@@ -231,10 +231,10 @@ def _upserted(
         (part, own["digest"]),
         result,
         room(scratch, "merged"),
-        add=bool(work.partial),
+        add=work.partial is not None,
         newer=work.wal is not None and says_newer(work.wal.run.source_metadata),
     )
-    if work.partial:
+    if work.partial is not None:
         check_added(target, kept["rows"], result.rows, merged)
     table = scratch / "merged" / target.artifact
     return store_table(world, work, target.dataset_id, table, seal=work.private, scratch=scratch, rows=merged.rows), merged

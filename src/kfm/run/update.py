@@ -12,6 +12,7 @@ from kfm.evidence.journal import Journal, Page
 from kfm.evidence.receipts import JOB_TYPE, finish
 from kfm.model.clock import rfc3339
 from kfm.model.errors import UsageError
+from kfm.model.journal import PartDone
 from kfm.model.ledger import LedgerRow, Token
 from kfm.model.paths import captures_folder, channel_folder, parts_folder, proposals_folder, version_folder
 from kfm.model.plan import Plan, SourceRef, Step
@@ -115,14 +116,14 @@ def _steps(work: Work, replay: LedgerRow | None) -> Steps:
 def _assemble(work: Work, wal: Journal, result: TransformResult) -> Steps:
     from kfm.run.assemble import assemble  # a NOOP never gets here, and starts faster for it
 
-    work.partial = wal.payload("transform").get("replays") or {}
+    work.partial = wal.require("transform", PartDone).replays or None
     return (yield from assemble(work, wal, result))
 
 
 def _stage(work: Work, wal: Journal, result: TransformResult) -> None:
     """The part is durable, the run STAGED, its job done, the lease free: one transaction."""
     changes = {"state": "STAGED", "ended_at": rfc3339(work.world.clock.now()), "latency_ms": work.elapsed_ms()}
-    changes |= part_fields(wal.payload("transform"), wal.run)
+    changes |= part_fields(wal.require("transform", PartDone), wal.run)
 
     def stage(tx: Tx, page: Page) -> None:
         page.move(tx, "CLAIMED", **changes)

@@ -13,6 +13,7 @@ from kfm.evidence.receipts import finish
 from kfm.model import ids
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, KfmError, Quarantined, StepFailed, StoreUnavailable
+from kfm.model.journal import Replays, Stopped
 from kfm.model.ledger import LedgerRow, Token
 from kfm.model.paths import aside_path
 from kfm.run.answers import canonical_url_of
@@ -66,7 +67,7 @@ class Work:
         self._failed: LedgerRow | None = None  # of a run that ended before it had a journal
         self.wal: Journal | None = None
         self.captured: Captured | None = None
-        self.partial: dict[str, str] = {}  # {run_id, onto}: its part holds only the records set aside by that run
+        self.partial: Replays | None = None  # its part holds only the records set aside by that run
         self.run_id = ""
 
     @property
@@ -155,7 +156,7 @@ class Work:
                 tx.runs.insert(msgspec.structs.replace(row, **changes))
             else:
                 step = next((r.step_id for r in reversed(wal.records) if r.status == "IN_PROGRESS"), "transform")
-                page.make("EXECUTE", step, "FAILED", {"error": told, "code": code})
+                page.make("EXECUTE", step, "FAILED", Stopped(error=told, code=code))
                 row = page.move(tx, "CLAIMED", **changes)
             if target.again is None:  # a kept capture tells nothing new about upstream
                 tx.looks.put(target.dataset_id, target.partition, row.run_id, "failed")

@@ -36,6 +36,7 @@ from kfm.model.backfill import BackfillRow, Grid, cut, grid_of, plan_from
 from kfm.model.clock import SystemClock, rfc3339
 from kfm.model.connector import StageReceipt
 from kfm.model.errors import Denied, KfmError, UsageError
+from kfm.model.journal import Captured, Planned
 from kfm.model.ledger import LedgerRow
 from kfm.model.masking import masked
 from kfm.model.paths import batches_path, capture_folder, dcat_path, part_folder, prov_path, raw_path, run_folder, stac_folder, version_path
@@ -43,7 +44,7 @@ from kfm.model.window import bounds, seconds
 from kfm.run.claim import check_switch
 from kfm.workspace import config
 from kfm.workspace.folder import Workspace, open_workspace
-from kfm.workspace.targets import resumed_target, targets_of
+from kfm.workspace.targets import planned_of, resumed_target, targets_of
 from kfm.workspace.upstreams import checked_upstream
 from kfm.workspace.wiring import open_world
 from kfm.world.world import Outcome, Target, World
@@ -325,9 +326,9 @@ def _real(world: World, call: _Call) -> Iterator[Done]:
             f"{call.dataset_id} has no {asked} to go on with.", expected="a run that was ingested", remedy=call.command("ingest")
         )
     for row in rows:
-        plan = _plan(world, row)
+        plan = planned_of(world, row)
         _check_spec(call, row, plan)
-        yield _go_on(world, call, row, plan), row.spec_hash, {"spec_file_hash": plan.get("spec_file_hash")}
+        yield _go_on(world, call, row, plan), row.spec_hash, {"spec_file_hash": plan.spec_file_hash if plan is not None else None}
 
 
 def _check_unused(world: World, call: _Call) -> None:
@@ -340,12 +341,12 @@ def _ingested(world: World, call: _Call, target: Target) -> Done:
     """A new run, or the open one over the same input; which must then be the one that was asked for."""
     outcome = _stopped(world, target, call)
     row: LedgerRow | None = world.store.read(lambda tx: tx.runs.get(outcome.run_id))
-    plan = _plan(world, row) if row is not None else {}
+    plan = planned_of(world, row) if row is not None else None
     if row is not None and call.run_id not in (None, row.run_id):
         raise UsageError(f"Run {row.run_id} is open over the same input.", expected=f"--run_id {row.run_id}, or none", remedy=call.command("validate", row.run_id) + " goes on with it.")  # fmt: skip
     if row is not None:
         _check_spec(call, row, plan)
-    return outcome, target.spec_hash, {"spec_file_hash": plan.get("spec_file_hash") if plan else target.spec_file_hash}
+    return outcome, target.spec_hash, {"spec_file_hash": plan.spec_file_hash if plan is not None else target.spec_file_hash}
 
 
 def _newest(world: World, call: _Call) -> list[LedgerRow]:
@@ -357,19 +358,13 @@ def _newest(world: World, call: _Call) -> list[LedgerRow]:
     return list({r.partition: r for r in sorted(fitting, key=lambda r: r.timestamp)}.values())
 
 
-def _plan(world: World, row: LedgerRow) -> dict[str, Any]:
-    records = world.store.read(lambda tx: tx.journals.get(row.wal_id))
-    found: dict[str, Any] = payload_of(next((r for r in records if r.step_id == "plan"), None), world.veil(row.dataset_id))
-    return found
-
-
-def _check_spec(call: _Call, row: LedgerRow, plan: Mapping[str, Any]) -> None:
+def _check_spec(call: _Call, row: LedgerRow, plan: Planned | None) -> None:
     spec = call.args.spec
-    if spec is not None and plan and ids.spec_hash(config.parse(spec.read_bytes(), spec.name)) != plan.get("spec_file_hash"):
+    if spec is not None and plan is not None and ids.spec_hash(config.parse(spec.read_bytes(), spec.name)) != plan.spec_file_hash:
         raise UsageError(f"Run {row.run_id} was not asked for with {spec.name} as it is now.", expected="the spec it was ingested with", remedy="Ingest again with this one.")  # fmt: skip
 
 
-def _go_on(world: World, call: _Call, row: LedgerRow, plan: Mapping[str, Any]) -> Outcome:
+def _go_on(world: World, call: _Call, row: LedgerRow, plan: Planned | None) -> Outcome:
     """One run, from where it stands to the end of this stage; a stage that is done already says so."""
     if row.state == "PROPOSED" and call.stage == "promote":
         return promote_run(world, row, call.wait_s)
@@ -485,7 +480,8 @@ def _files(world: World, call: _Call, outcome: Outcome) -> tuple[str, ...]:
     wanted: list[str] = []
     if call.stage == "ingest" and row is not None:
         step = fold(world.store.read(lambda tx: tx.journals.get(row.wal_id))).get("capture")
-        capture = capture_folder(name, payload_of(step, world.veil(name))["capture_id"]) if step is not None else ""
+        kept = step is not None and step.status != "FAILED"
+        capture = capture_folder(name, payload_of(step, world.veil(name), Captured).capture_id) if step is not None and kept else ""
         wanted = [raw_path(name, "manifest.yml"), raw_path(name, "checksums.sha256"), *(world.data.names(capture) if capture else ())]
     elif call.stage == "transform" and row is not None and row.part:
         wanted = list(world.data.names(part_folder(name, row.part)))

@@ -29,7 +29,8 @@ from kfm.model import ids
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.paths import dcat_path, prov_folder, prov_path, stac_folder, version_folder
-from kfm.model.verdict import Evidence, Verdict
+from kfm.model.proposal import Proposal
+from kfm.model.verdict import Evidence, Reason, Verdict
 from kfm.run.assemble import judge_candidate
 from kfm.run.take_back import derived_candidate
 from kfm.upkeep.verify import verify_dataset
@@ -86,15 +87,13 @@ def _proposal(world: World, row: LedgerRow) -> Judgement:
             world, row, Journal(world.store, world.clock, row, records, veil=world.veil(row.dataset_id)) if records else None
         )
         if candidate is None or missing:
-            reasons = missing or [
-                {"code": "proposal.missing", "message": "candidate.json cannot be read.", "remedy": "Run the dataset again."}
-            ]
-            verdicts = [Verdict(gate="integrity", reasons=tuple(reason(**r) for r in reasons))]
+            unread = reason("proposal.missing", "candidate.json cannot be read.", "Run the dataset again.")
+            verdicts = [Verdict(gate="integrity", reasons=tuple(missing) or (unread,))]
         else:
             proposal, _ = load(world, row)
             given, (_, waits) = approvals_of(world, row), count(world, row)
             numbers = (waits, sum(j.valid for j in given))
-            verdicts = judge_candidate(world, row, candidate, proposal["files"], proposal["leak"], head, numbers)
+            verdicts = judge_candidate(world, row, candidate, proposal.files, proposal.leak, head, numbers)
             verdicts += _stale(world, row, head, proposal)
     except IntegrityError as error:
         code, verdicts = 6, [Verdict(gate="integrity", reasons=(reason("integrity.damaged", error.happened, error.remedy),))]
@@ -120,12 +119,12 @@ def _proposal(world: World, row: LedgerRow) -> Judgement:
     )
 
 
-def _stale(world: World, row: LedgerRow, head: Generation, proposal: dict[str, Any]) -> list[Verdict]:
+def _stale(world: World, row: LedgerRow, head: Generation, proposal: Proposal) -> list[Verdict]:
     """A proposal on another base, or under another registry entry, will not be promoted whatever its gates say."""
     why = []
     if row.state == "PROPOSED" and row.pinned != head.generation:
         why.append(f"It was made on generation {row.pinned}; generation {head.generation} is official now.")
-    if row.state == "PROPOSED" and proposal["registry_digest"] != registry_digest(world, row.dataset_id):
+    if row.state == "PROPOSED" and proposal.registry_digest != registry_digest(world, row.dataset_id):
         why.append("The registry entry changed after it was proposed.")
     remedy = f"Run `kfm run {row.dataset_id}`: it is made again."
     return [Verdict(gate="base", reasons=tuple(reason("proposal.stale", w, remedy) for w in why))] if why else []
@@ -156,7 +155,7 @@ def may_show(world: World, head: Generation, facts: dict[str, Any]) -> bool:
     if entry is None or described is None:
         return False
     public = read_facts(world.data, dataset_id, head.version_id)["schema"] if head.version_id is not None else []
-    leak: list[dict[str, str]] | None = None if {c["name"] for c in facts["schema"]} - {c["name"] for c in public} else []
+    leak: tuple[Reason, ...] | None = None if {c["name"] for c in facts["schema"]} - {c["name"] for c in public} else ()
     found = {p: a["digest"] for p, a in facts["artifacts"].items()}
     records = version_records(world, entry, candidate, [])
     listed = found | {p: ids.digest(raw) for p, raw in records.items()}
@@ -241,10 +240,10 @@ def _official_evidence(world: World, dataset_id: str, head: Generation, last: Ge
     candidate = official_candidate(world, dataset_id, head)
     row = world.store.read(lambda tx: tx.runs.maker_of(dataset_id, head.version_id or ""))
     proposed = candidate_of(world, dataset_id, row.run_id) if row is not None else None
-    leak: Any = [] if row is None else None  # what a withdrawal left was judged when it was made
+    leak: tuple[Reason, ...] | None = () if row is None else None  # what a withdrawal left was judged when it was made
     if proposed is not None and row is not None and not check_files(world, row, None):
         candidate |= {k: proposed[k] for k in ("books", "released")}
-        leak = load(world, row)[0]["leak"]
+        leak = load(world, row)[0].leak
     elif row is not None:
         candidate |= {"books": {"read": -1}, "released": {"read": -1} if world.is_private(dataset_id) else None}  # its evidence is gone
     data, records = version_listing(world.data, dataset_id, str(head.version_id))

@@ -10,7 +10,7 @@ import msgspec
 from kfm.channel.chain import projected_generation
 from kfm.evidence.captures import render_raw
 from kfm.evidence.folder_check import Verified
-from kfm.evidence.journal import check_chain, fold, payload_of
+from kfm.evidence.journal import check_chain, done_of
 from kfm.evidence.projection import catalog_files, shown_version
 from kfm.evidence.receipts import find_receipt, outcome_of
 from kfm.evidence.removed import removed_files, removed_versions
@@ -18,6 +18,7 @@ from kfm.evidence.run_files import Packed, load_packs, read_run_file
 from kfm.model import canonical, ids
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import IntegrityError, KfmError
+from kfm.model.journal import Assembled
 from kfm.model.ledger import Generation, LedgerRow, WalRecord
 from kfm.model.paths import (
     announcement_path,
@@ -255,10 +256,10 @@ def _judged(world: World, run: LedgerRow, packs: Packed) -> str | None:
             raw = read_run_file(world.data, run.dataset_id, run.run_id, "wal.jsonl", packs) or b""
             records = [msgspec.json.decode(line, type=WalRecord) for line in raw.splitlines()]
         check_chain(records)
-        said = payload_of(fold(records).get("assemble"), world.veil(run.dataset_id))
+        said = done_of(records, "assemble", world.veil(run.dataset_id), Assembled)
     except (KfmError, msgspec.DecodeError):
         return None
-    return said.get("proposal") if isinstance(said, dict) else None
+    return said.proposal or None if said is not None else None
 
 
 def _outcome(world: World, run: LedgerRow, packs: Packed, found: "Verified") -> None:

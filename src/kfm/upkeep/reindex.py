@@ -219,7 +219,8 @@ def _derived(world: World, dataset_id: str, run_id: str, generation: int) -> int
     manifest = _json(world, dataset_id, run_id, "run_manifest.json")
     if row is None or manifest is None:
         return 0
-    record = record_of(world.stand_in, row, manifest["artifacts"], labels_told(_json(world, dataset_id, run_id, "run_record.json")))
+    told = _json(world, dataset_id, run_id, "run_record.json") or {}
+    record = record_of(world.stand_in, row, manifest["artifacts"], labels_told(told.get("spec")))
     assets = {path: artifact["digest"] for path, artifact in manifest["artifacts"].items()}
     payload = canonical.dumps({"version_id": row.version_id, "assets": assets}).decode()
     sent = world.root.exists(announcement_path(dataset_id, generation))

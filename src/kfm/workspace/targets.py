@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kfm.connectors.code import hooks_of
+from kfm.evidence.journal import done_of
 from kfm.evidence.quarantine import corrections
 from kfm.fetch.url import expand_url, parse_url
 from kfm.model import ids
 from kfm.model.clock import Clock, SystemClock
 from kfm.model.dataset import Canary, DatasetEntry, UpdaterConfig
 from kfm.model.errors import UsageError
+from kfm.model.journal import Planned
 from kfm.model.kinds import KINDS
 from kfm.model.labels import is_private
 from kfm.model.ledger import LedgerRow
@@ -22,13 +24,13 @@ from kfm.model.staged import is_assembly
 from kfm.model.window import window as parse_window
 from kfm.workspace import config
 from kfm.workspace.folder import Workspace
-from kfm.world.world import Target, specify
+from kfm.world.world import Target, World, specify
 
 if TYPE_CHECKING:
     pass
 
 
-__all__ = ["rebuilt_target", "resumed_target", "targets_of", "updater_target"]
+__all__ = ["rebuilt_target", "planned_of", "resumed_target", "targets_of", "updater_target"]
 
 
 def targets_of(
@@ -132,9 +134,15 @@ def _windowed(entry: DatasetEntry) -> bool:
     return placeholders or source.time_column is not None or source.kind in ("usgs_ogc", "stac")
 
 
-def resumed_target(workspace: Workspace, row: LedgerRow, plan: Mapping[str, Any]) -> Target:
+def planned_of(world: World, row: LedgerRow) -> Planned | None:
+    """The journaled PLAN of a run that has not been archived yet."""
+    records = world.store.read(lambda tx: tx.journals.get(row.wal_id))
+    return done_of(records, "plan", world.veil(row.dataset_id), Planned)
+
+
+def resumed_target(workspace: Workspace, row: LedgerRow, plan: Planned | None) -> Target:
     """The target an unfinished run was asked for, from its journaled PLAN; refused when what it depends on has changed."""
-    spec = plan.get("spec") or {}
+    spec = plan.spec or {} if plan is not None else {}
     try:
         entry = msgspec.convert(spec["registry"], DatasetEntry)
         base = _same_partition(workspace, row.dataset_id, row.partition, canary=not row.backfill)
