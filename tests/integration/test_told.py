@@ -54,7 +54,9 @@ def test_an_outage_is_shown_until_the_next_look_that_ends_well(
     shown = state(kfm)
     assert (shown["state"], shown["reason"], shown["next"], shown["fresh"]) == ("official", "", None, True)
     assert kfm("status", "--json").json["attention"] == []
-    assert kfm("explain", QUAKES, "--json").json["what"].endswith("COMMITTED."), "what is official is explained, not an outage that is over"
+    assert kfm("explain", QUAKES, "--json").json["what"].partition(" Looked at again")[0].endswith("COMMITTED."), (
+        "what is official is explained, not an outage that is over"
+    )
     assert kfm("reindex").code == 0
     assert state(kfm)["state"] == "official", "the evidence tells of the later look"
     sample.control(QUAKES, mode="503")
@@ -307,6 +309,16 @@ def test_a_receipt_leads_back_to_the_version_it_names(kfm: Kfm, ws: Path, sample
     assert kfm("rollback", "--reason", "try").code == 2 and kfm("rollback", "--receipt", "gone.json", "--reason", "try").code == 2
     said = kfm("rollback", "--receipt", str(receipt), "--reason", "it was right", "--json")
     assert (said.code, said.json["version_id"], state(kfm)["version_id"]) == (0, first, first)
+
+
+def test_an_error_in_a_log_is_one_line_for_each_sentence(kfm: Kfm, ws: Path) -> None:
+    """Whoever searches a log finds a sentence, and whoever copies a path has all of it, however long it is."""
+    path = ws / ("deep-" * 40) / "no receipt.json"
+    path.parent.mkdir()
+    path.write_text("{}")
+    said = kfm("rollback", "--receipt", str(path), "--reason", "try")
+    assert said.code == 2 and f"{path} is no receipt" in said.err.splitlines()[0]
+    assert [line.split()[0] for line in said.err.splitlines()[1:]] == ["expected", "next", "exit"]
 
 
 def test_an_act_of_a_person_is_explained_and_not_the_last_run(kfm: Kfm, ws: Path, sample: SampleUpstream) -> None:

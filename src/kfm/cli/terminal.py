@@ -71,12 +71,19 @@ def agreed(question: str) -> bool:
 
 
 def say_error(happened: str, expected: str, remedy: str, exit_code: int) -> None:
-    """One sentence each: what, why, next; then the exit code, because people read it in logs."""
-    width = max(40, min(100, os.get_terminal_size().columns if sys.stderr.isatty() else 100))
-    say(textwrap.fill(f"{sign('FAILED', sys.stderr)} {happened}", width, subsequent_indent="  "))
+    """One sentence each: what, why, next; then the exit code, because people read it in logs.
+
+    A log has one line for each, so that it can be searched; a terminal has short ones, and no path or command is broken in two.
+    """
+    width = max(40, min(100, os.get_terminal_size().columns)) if sys.stderr.isatty() else sys.maxsize
+
+    def fill(text: str, first: str, rest: str) -> str:
+        return textwrap.fill(text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False)
+
+    say(fill(happened, f"{sign('FAILED', sys.stderr)} ", "  "))
     for name, text in (("expected", expected), ("next", remedy)):
         if text:
-            say(textwrap.fill(text, width, initial_indent=f"  {name:<9} ", subsequent_indent=" " * 12))
+            say(fill(text, f"  {name:<9} ", " " * 12))
     say(f"exit {exit_code}")
 
 
