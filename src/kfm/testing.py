@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
-from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformJob, TransformResult
+from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformResult
 from kfm.connectors.code import hooks_in
+from kfm.connectors.operations import Acquire, Discover, Join, Read
 from kfm.connectors.process import printed, run_transform
 from kfm.model.connector import Capabilities
 from kfm.model.dataset import DatasetEntry
@@ -210,9 +212,8 @@ def _inputs(folder: Path, target: Target) -> list[Path]:
     return [p for p in listed if p.suffix.lstrip(".") in ends and p.name not in (_GOLDEN, _REPLAY)]
 
 
-def _job(target: Target, inputs: list[Path], **changes: Any) -> TransformJob:
-    job = transform_job(target, {p.stem: (p, hash_file(p).digest) for p in inputs})
-    return msgspec.structs.replace(job, **changes)
+def _job(target: Target, inputs: list[Path]) -> Read | Join:
+    return transform_job(target, {p.stem: (p, hash_file(p).digest) for p in inputs})
 
 
 def _behaviour(folder: Path, target: Target) -> Iterator[Finding]:
@@ -259,7 +260,8 @@ class _Suite:
             return
         heard: list[dict[str, Any]] = []
         room = self.room("discover")
-        run_transform(_job(self.target, [], kind="discover"), room, timeout_s=60, on_event=heard.append, entries=self.entries)
+        job = Discover(dataset_id=self.target.dataset_id, connector=self.target.connector, artifact=self.target.artifact)
+        run_transform(job, room, timeout_s=60, on_event=heard.append, entries=self.entries)
         if any(room.iterdir()):
             yield _found("discover", "discover() writes files.", "Let it return what it knows, and write nothing.")
         said: Any = next((e["found"] for e in heard if e.get("op") == "capabilities"), None)
@@ -315,7 +317,16 @@ class _Suite:
             return {"paths": paths} if "items" in message else {"path": paths[0]}
 
         source = self.target.entry.source
-        job = _job(self.target, [], kind="acquire", urls=(source.url, *source.urls))
+        job = Acquire(
+            dataset_id=self.target.dataset_id,
+            source_kind=source.kind,
+            options=source.options,
+            urls=(source.url, *source.urls),
+            format=source.format,
+            conflicts="refuse" if self.target.entry.conflicts is UNSET else self.target.entry.conflicts,
+            connector=self.target.connector,
+            artifact=self.target.artifact,
+        )
         run_transform(job, self.room(room), timeout_s=120, fetch=serve, entries=self.entries)
         return asked
 
@@ -346,13 +357,13 @@ class _Suite:
         if golden.is_file() and msgspec.json.decode(golden.read_bytes()) != _golden(first):
             yield _found("golden", f"The fixture gives {first.rows} rows that are not those of fixtures/{_GOLDEN}.", f"If that is right: kfm connector check {self.target.dataset_id} --golden")  # fmt: skip
 
-    def _run(self, job: TransformJob, room: str) -> tuple[TransformResult, bytes]:
+    def _run(self, job: Read | Join, room: str) -> tuple[TransformResult, bytes]:
         scratch = self.temp / room
         scratch.mkdir(exist_ok=True)
         result = run_transform(job, scratch, timeout_s=600, entries=self.entries)
         return result, (scratch / result.artifact).read_bytes()
 
-    def _kill(self, job: TransformJob, room: Path) -> None:
+    def _kill(self, job: Read | Join, room: Path) -> None:
         """Let the child die once it has begun to write."""
 
         def die(event: dict[str, Any]) -> None:
@@ -369,7 +380,10 @@ class _Suite:
         if profile is None or not profile.min or not profile.max or profile.min == profile.max:
             return
         since, until = bounds(_moment(profile.min), _moment(profile.max)).split("/")
-        part, _ = self._run(_job(self.target, self.inputs, since=since, until=until), "window")
+        job = _job(self.target, self.inputs)
+        if isinstance(job, Join):
+            return
+        part, _ = self._run(msgspec.structs.replace(job, since=since, until=until), "window")
         last = part.profile[str(column)].max
         if part.rows >= whole.rows or (last is not None and _moment(last) >= _moment(profile.max)):
             yield _found("window", f"Rows after {until} came out of a window that ends there.", "Leave the time column as it was read.")

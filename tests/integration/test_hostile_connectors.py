@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import kfm
-from kfm.connectors.base import InputFile, TransformJob
+from kfm.connectors.base import InputFile
+from kfm.connectors.operations import Read
 from kfm.connectors.process import run_transform
 from tests.conftest import tree
 from tests.integration import hostile_connector
@@ -139,7 +140,7 @@ class Told(NamedTuple):
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     listener, package = Listener(), Path(kfm.__file__).parent / "connectors"
     place = made(tmp_path_factory.mktemp("hostile"), listener.port, package)
-    job = TransformJob(
+    job = Read(
         dataset_id="ks_test", format="csv", artifact="ks_test.parquet", connector=str(place.folder / "connector.py"),
         inputs=(InputFile(source_id="s0", path=place.where["input"], digest="sha256:0"),),
     )  # fmt: skip

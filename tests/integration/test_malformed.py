@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 import pytest
 import rasterio
 
-from kfm.connectors.base import CaptureRefused, InputFile, TransformJob
+from kfm.connectors.base import CaptureRefused, InputFile
+from kfm.connectors.operations import Read
 from kfm.connectors.process import run_transform
 from kfm.samples.kansas import answer as sample
 from tests.integration.hostile import Speaker, Stand, answer
@@ -537,7 +538,7 @@ def test_a_reader_that_crashes_over_a_capture_refuses_it(tmp_path: Path) -> None
         if event.get("event") == "child.start":
             os.kill(event["fields"]["pid"], signal.SIGSEGV)
 
-    job = TransformJob(
+    job = Read(
         dataset_id="d", format="json", inputs=(InputFile(source_id="s", path=str(tmp_path / "in.json"), digest=""),), artifact="d.parquet"
     )
     with pytest.raises(CaptureRefused) as refused:

@@ -19,7 +19,8 @@ import pytest
 
 from kfm.cli import main
 from kfm.cli.init import make_workspace
-from kfm.connectors.base import ConnectorFailed, InputFile, TransformJob
+from kfm.connectors.base import ConnectorFailed, InputFile
+from kfm.connectors.operations import Read
 from kfm.connectors.process import kept_cold, kept_warm, run_inline, run_transform
 from kfm.jobs.drive import drive, run_target
 from kfm.model import canonical, ids
@@ -525,7 +526,7 @@ def test_forked_children_write_the_bytes_of_started_ones(tmp_path: Path, up: Obs
 def test_a_forked_child_has_the_limits_of_a_started_one_and_is_gone_afterwards(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("station,value\n" + "one,1\n")
     table = InputFile(source_id="source", path=str(tmp_path / "a.csv"), digest="")
-    job = TransformJob(dataset_id="obs", format="csv", inputs=(table,), artifact="obs.parquet")
+    job = Read(dataset_id="obs", format="csv", inputs=(table,), artifact="obs.parquet")
     (tmp_path / "out").mkdir()
     seen: list[dict[str, Any]] = []
     with kept_warm():

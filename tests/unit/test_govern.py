@@ -15,7 +15,8 @@ import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm.connectors.base import EXPLAINED, CaptureRefused, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import EXPLAINED, CaptureRefused, InputFile, TransformResult
+from kfm.connectors.operations import Govern
 from kfm.connectors.process import run_inline, run_transform
 from kfm.model.dataset import Aggregate, Location, Release
 
@@ -61,9 +62,7 @@ def governed(
     (folder / f"out-{number}").mkdir()
     inputs = (InputFile(source_id="table", path=str(folder / f"table-{number}.parquet"), digest="sha256:0"),)
     release = Release(**release) if isinstance(release, dict) else release
-    job = TransformJob(
-        kind="govern", dataset_id="ks_sites", format="parquet", inputs=inputs, release=release, artifact="ks_sites.parquet", **more
-    )
+    job = Govern(dataset_id="ks_sites", inputs=inputs, release=release, artifact="ks_sites.parquet", **more)
     return Made(run(job, folder / f"out-{number}"), folder / f"out-{number}")
 
 

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 
-from kfm.connectors.base import CaptureRefused, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
+from kfm.connectors.operations import Join
 from kfm.connectors.process import run_inline, run_transform
 from kfm.model.dataset import Column
 
@@ -22,7 +23,7 @@ def joined(folder: Path, *tables: pa.Table, on: tuple[str, ...] = ("county",), r
     for name, table in zip(("sites", "counties", "more"), tables):
         pq.write_table(table, folder / f"{name}.parquet")
         inputs.append(InputFile(source_id=name, path=str(folder / f"{name}.parquet"), digest="sha256:0"))
-    job = TransformJob(kind="join", dataset_id="ks_joined", format="parquet", inputs=tuple(inputs), on=on, artifact="out.parquet", **more)
+    job = Join(dataset_id="ks_joined", inputs=tuple(inputs), on=on, artifact="out.parquet", **more)
     result: TransformResult = run(job, folder)
     assert (
         result.books.balanced

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 
-from kfm.connectors.base import ConnectorFailed, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import ConnectorFailed, InputFile, TransformResult
+from kfm.connectors.operations import Merge, TransformJob, code_of
 from kfm.connectors.process import run_inline, run_transform
 from kfm.model.dataset import Aggregate, DatasetEntry, Release, Source
 from kfm.model.ids import digest
@@ -272,7 +273,7 @@ class Bench:
         self.base: Path | None = None
 
     def transform(self, job: TransformJob, scratch: Path, on_event: Any) -> TransformResult:
-        if job.connector:
+        if code_of(job):
             self.scratches.append(scratch)
         return run_transform(job, scratch, on_event=on_event)
 
@@ -281,8 +282,8 @@ class Bench:
             return part, result
         (scratch / "merged").mkdir()
         inputs = tuple(InputFile(source_id=n, path=str(p), digest="") for n, p in (("base", self.base), ("part", part)))
-        job = TransformJob(
-            kind="merge", dataset_id="ks_sites", format="csv", inputs=inputs, schema=result.schema, business_key=("site_id",),
+        job = Merge(
+            dataset_id="ks_sites", inputs=inputs, schema=result.schema, business_key=("site_id",),
             artifact="ks_sites.parquet",
         )  # fmt: skip
         return scratch / "merged" / "ks_sites.parquet", self.transform(job, scratch / "merged", None)

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kfm.connectors.base import EXPLAINED, InputFile, TransformJob
+from kfm.connectors.base import EXPLAINED, InputFile
+from kfm.connectors.operations import Govern
 from kfm.connectors.process import run_inline
 from kfm.connectors.thresholds import band
 from kfm.model.dataset import Aggregate, Release
@@ -35,10 +36,8 @@ class Channel:
         pq.write_table(pa.Table.from_pylist(records, schema), table)
         out.mkdir()
         inputs = [InputFile(source_id=n, path=str(p), digest="") for n, p in (("table", table), (EXPLAINED, self.before)) if p is not None]
-        job = TransformJob(
-            kind="govern",
+        job = Govern(
             dataset_id="ks_sites",
-            format="parquet",
             inputs=tuple(inputs),
             release=self.release,
             suppress=tuple(self.rules),

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm.connectors.base import CaptureRefused, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
+from kfm.connectors.operations import Govern, Read, Twin
 from kfm.connectors.process import run_inline, run_transform
 from kfm.model.dataset import Aggregate, Column, Location, Release
 
@@ -24,9 +25,9 @@ KINDS = ("kiln", "mound", "well")
 Site = dict[str, Any]
 
 
-def job_over(folder: Path, format: str, kind: str = "transform", **options: Any) -> TransformJob:
+def job_over(folder: Path, format: str, kind: type[Read | Twin] = Read, **options: Any) -> Read | Twin:
     inputs = tuple(InputFile(source_id=p.stem, path=str(p), digest="sha256:0") for p in sorted(folder.iterdir()))
-    return TransformJob(kind=kind, dataset_id="ks_sites", format=format, inputs=inputs, artifact="ks_sites.parquet", **options)
+    return kind(dataset_id="ks_sites", format=format, inputs=inputs, artifact="ks_sites.parquet", **options)
 
 
 def written(folder: Path, files: dict[str, str]) -> Path:
@@ -38,7 +39,7 @@ def written(folder: Path, files: dict[str, str]) -> Path:
 
 def twin_of(folder: Path, into: Path, format: str, *, seed: int = 1, run: Any = run_inline, **options: Any) -> TransformResult:
     into.mkdir(parents=True, exist_ok=True)
-    result: TransformResult = run(job_over(folder, format, "twin", seed=seed, **options), into)
+    result: TransformResult = run(job_over(folder, format, Twin, seed=seed, **options), into)
     assert sorted(result.files) == sorted(p.name for p in into.iterdir()) == sorted(p.name for p in folder.iterdir())
     return result
 
@@ -49,8 +50,8 @@ def released(folder: Path, work: Path, format: str, *, release: Release, locatio
     for name in ("table", "public"):
         (work / name).mkdir(parents=True)
     made = run_inline(job_over(folder, format, **options), work / "table")
-    job = TransformJob(
-        kind="govern", dataset_id="ks_sites", format="parquet", artifact="ks_sites.parquet", schema=made.schema, release=release,
+    job = Govern(
+        dataset_id="ks_sites", artifact="ks_sites.parquet", schema=made.schema, release=release,
         location=location, suppress=suppress, business_key=options.get("business_key", ()),
         inputs=(InputFile(source_id="table", path=str(work / "table" / made.artifact), digest="sha256:0"),),
     )  # fmt: skip
@@ -494,7 +495,7 @@ def test_a_twin_keeps_the_form_of_its_file(tmp_path: Path, raw: bytes) -> None:
     from kfm.connectors.twin import _read_csv
 
     (tmp_path / "a.csv").write_bytes(raw)
-    job = TransformJob(
+    job = Read(
         dataset_id="a", source_kind="http_file", format="csv", artifact="a.parquet", inputs=(InputFile(source_id="source", path=str(tmp_path / "a.csv"), digest=""),)
     )  # fmt: skip
     file = _read_csv(job, job.inputs[0])

@@ -293,12 +293,12 @@ class _Table:
 
     def _type(self, header: str, args: Any) -> tuple[Any, Any]:
         """The type of a column, as a run that is told none infers it, and the texts in it that mean "no value"."""
-        from kfm.connectors.base import TransformJob  # heavy
         from kfm.connectors.infer import Inferred
+        from kfm.connectors.operations import Read  # heavy
 
         there = {c for c in self._cells[header] if c in _NULLS}
         held = [c for c in self._cells[header] if c and c not in there]
-        inferred = Inferred(TransformJob(dataset_id="new", format="csv", artifact="new"), None, cells=True)
+        inferred = Inferred(Read(dataset_id="new", format="csv", artifact="new"), None, cells=True)
         inferred.add(self.names[header], held)
         found = inferred.columns()[0].type
         return found, sorted(there if found != "string" or not held else there & set(_NULLS[:2]))
@@ -330,7 +330,8 @@ class _Listed:
     """JSON or GeoJSON somebody brings: its columns and its first records."""
 
     def __init__(self, dataset_id: str, form: str, is_all: bool, args: Any) -> None:
-        from kfm.connectors.base import InputFile, Refused, TransformJob  # heavy
+        from kfm.connectors.base import InputFile, Refused  # heavy
+        from kfm.connectors.operations import Read
         from kfm.connectors.twin import read_json
 
         if not is_all:
@@ -339,7 +340,7 @@ class _Listed:
             )
         source = InputFile(source_id=args.file.name, path=str(args.file), digest="")
         try:
-            found = read_json(TransformJob(dataset_id=dataset_id, format=form, artifact=dataset_id, encoding=args.encoding), source)
+            found = read_json(Read(dataset_id=dataset_id, format=form, artifact=dataset_id, encoding=args.encoding), source)
         except Refused as error:
             said = error.refusal
             raise UsageError(said.happened, expected=said.expected, remedy=said.remedy) from error

@@ -5,14 +5,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
+from kfm.connectors.base import Books, Refused, TransformResult
+from kfm.connectors.operations import Merge
 from kfm.connectors.table import Table
 from kfm.connectors.writer import arrow_schema
 
 __all__ = ["append"]
 
 
-def append(job: TransformJob, scratch: Path) -> TransformResult:
+def append(job: Merge, scratch: Path) -> TransformResult:
     """`inputs` are base and part, of the same columns; every row of the part is new."""
     schema = arrow_schema(job.schema)
     read = 0

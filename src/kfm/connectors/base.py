@@ -3,11 +3,10 @@
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
-from kfm.model.dataset import Column, Location, Release
 from kfm.model.errors import Quarantined, StepFailed
 from kfm.model.isolation import Held
 from kfm.model.transform import Books, ColumnProfile, Step, TransformResult
@@ -32,7 +31,6 @@ __all__ = [
     "Refusal",
     "Refused",
     "Step",
-    "TransformJob",
     "TransformResult",
     "ends_open",
     "plain",
@@ -58,72 +56,6 @@ class InputFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     source_id: str
     path: str
     digest: str
-
-
-class TransformJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything a transform may depend on: the same job over the same bytes gives the same artifact, byte for byte."""
-
-    # merge: inputs are the tables base and part; collect: a base or none, then many parts in their order; join: two or more tables, `on` columns they share; govern: one table, released
-    # by rule, and what explained its public rows before, if anything did; twin: captured files, changed where nothing public may depend on them; acquire: no inputs, asks for them; measure: base and candidate
-    # of each table in turn; search: tables with everything in them, then public files; chain: `steps`, each on what the one before made.
-    kind: Literal[
-        "transform",
-        "merge",
-        "collect",
-        "join",
-        "govern",
-        "twin",
-        "acquire",
-        "discover",
-        "catalogue",
-        "recheck",
-        "measure",
-        "search",
-        "chain",
-    ] = "transform"
-    dataset_id: str
-    source_kind: str = "http_file"  # which module of `kinds` reads the inputs, or asks for them
-    options: dict[str, Any] = {}  # of that kind, as registered
-    urls: tuple[str, ...] = ()  # acquire: the registered addresses, filled for this window
-    known_token: str | None = None  # acquire: the change token of the official version
-    area: tuple[tuple[float, float], ...] = ()  # a ring of longitude and latitude: rows outside are dropped by rule
-    extent: tuple[float, float, float, float] | None = None  # west, south, east, north of where records may lie
-    # When the capture was made, as its run recorded it: the same on every resume and rebuild, and part of no hash. What a record says of a
-    # later time cannot be true. None: nobody recorded it.
-    captured_at: str | None = None
-    mapping: dict[str, Any] = {}  # delimited: mapping.yml
-    format: str
-    inputs: tuple[InputFile, ...] = ()
-    encoding: str | None = None  # None: a UTF-8 byte order mark or plain UTF-8
-    records: str | None = None  # JSON: dotted path to the array; "." = every top-level value is a record
-    schema: tuple[Column, ...] = ()  # empty: inferred from the data
-    # columns of the official version: what is inferred keeps their types where the data allows it; twin: of the records
-    known: tuple[Column, ...] = ()
-    known_words: dict[str, int] = {}  # documents: how many words each has in the official version
-    max_record_bytes: Annotated[int, msgspec.Meta(ge=1024)] = RECORD_BYTES
-    business_key: tuple[str, ...] = ()
-    time_column: str | None = None
-    incomplete: bool = False  # merge: records of the part were set aside, so one that is not there may still be upstream
-    answered: tuple[str, str] | None = None  # merge: the first and last time that the source says it answered for
-    newer: bool = False  # merge: the source says that its answer is newer than the official one, so that whatever it holds is its last word
-    may_be_empty: bool = False  # the registry expects that there may be nothing
-    since: str | None = None  # RFC 3339, inclusive
-    until: str | None = None  # RFC 3339, exclusive
-    windows: tuple[tuple[str, str], ...] = ()  # collect: of each part; ("", "") where what it lacks may still be upstream
-    max_quarantined: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
-    only: tuple[tuple[str, int], ...] = ()  # (source id, line): nothing but these records is read; empty: all
-    fixes: dict[str, dict[str, str | None]] = {}  # digest of a record that would be set aside -> column -> the text that is right
-    connector: str | None = None  # a workspace's connector.py
-    conflicts: Literal["refuse", "quarantine", "newest"] = "refuse"  # records that share a key and differ
-    tombstones: dict[str, str] = {}  # merge: what a row leaves behind, by column: aliases, state, into, time, revision
-    on: tuple[str, ...] = ()  # join
-    location: Location | None = None  # govern, twin
-    release: Release | None = None  # govern, twin
-    suppress: tuple[dict[str, Any], ...] = ()  # govern: {"records": {column: value, ...}} or {"area": [w, s, e, n]}
-    seed: int = 0  # twin
-    neighbour: Literal[-1, 0, 1] = 0  # twin: one record less, or one more
-    steps: tuple["TransformJob", ...] = ()  # chain; no connector code among them
-    artifact: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,8 +8,9 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from kfm.connectors.base import Books, Refused, TransformJob, TransformResult, plain
+from kfm.connectors.base import Books, Refused, TransformResult, plain
 from kfm.connectors.kind import Ask
+from kfm.connectors.operations import Catalogue
 
 __all__ = ["FOUND", "offers"]
 
@@ -27,9 +28,9 @@ _SPDX = {
 _FORMATS = {"text/csv": "csv", "application/json": "json", "application/geo+json": "geojson", "application/vnd.geo+json": "geojson"}
 
 
-def offers(job: TransformJob, scratch: Path, ask: Ask) -> TransformResult:
-    """Read the catalogue at `job.urls[0]` and leave what it offers in `scratch/found.json`, sorted."""
-    url = job.urls[0]
+def offers(job: Catalogue, scratch: Path, ask: Ask) -> TransformResult:
+    """Read the catalogue at `job.url` and leave what it offers in `scratch/found.json`, sorted."""
+    url = job.url
     path = ask.get(url, "catalogue", accept="application/json")
     if path.stat().st_size > _MOST_BYTES:
         raise _refused(url, f"is larger than {_MOST_BYTES >> 20} MiB")
@@ -37,7 +38,7 @@ def offers(job: TransformJob, scratch: Path, ask: Ask) -> TransformResult:
         document = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise _refused(url, f"is no JSON object ({error})") from error
-    read = {"stac": _stac, "dcat": _dcat, "arcgis": _arcgis}[str(job.options["kind"])]
+    read = {"stac": _stac, "dcat": _dcat, "arcgis": _arcgis}[job.form]
     found = {o["url"]: o for o in read(document, url)}
     if not found or len(found) > _MOST_OFFERS:
         raise _refused(url, f"offers {len(found)} resources")

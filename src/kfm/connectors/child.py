@@ -23,7 +23,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from kfm.connectors import guard
-from kfm.connectors.base import MEMORY_BYTES, Held, Refused, TransformJob
+from kfm.connectors.base import MEMORY_BYTES, Held, Refused
+from kfm.connectors.operations import TransformJob, code_of
 from kfm.sandbox import confine
 
 __all__ = ["main", "nursery", "script", "trial"]
@@ -84,7 +85,7 @@ def main() -> None:
     if not _room(order.memory_bytes):
         wire.send(_no_memory(order))
         os._exit(0)
-    if order.job.connector is None:
+    if code_of(order.job) is None:
         sys.meta_path.insert(0, _NoPandas)
     held = _held(order)
     wire.send({"op": "log", "event": "child.start", "fields": {"pid": os.getpid(), "held": held}})
@@ -177,7 +178,7 @@ class _NoPandas:
 def _held(order: _Order) -> Held:
     """Let the kernel hold this process, as far as it can."""
     job = order.job
-    held = confine.confine(confine.readable([i.path for i in job.inputs], job.connector, order.scratch), order.scratch)
+    held = confine.confine(confine.readable([i.path for i in job.inputs], code_of(job), order.scratch), order.scratch)
     if not held.seccomp and not held.landlock and guard.without_network():
         guard.tie_to_parent(order.parent)  # again: a change of credentials lets go of the parent
     return held
@@ -201,7 +202,7 @@ def _outcome(order: _Order, wire: _Wire) -> dict[str, Any]:
     try:
         from kfm.connectors.transform import perform  # heavy, and under the memory limit
 
-        guard.close_ways_out(Path(order.scratch), guard.reads_of(job.connector, [i.path for i in job.inputs], order.scratch))
+        guard.close_ways_out(Path(order.scratch), guard.reads_of(code_of(job), [i.path for i in job.inputs], order.scratch))
         return {"op": "done", "result": perform(order.job, Path(order.scratch), emit=wire.send, ask=wire.ask)}
     except Refused as refused:
         return {"op": "refused", **msgspec.to_builtins(refused.refusal)}

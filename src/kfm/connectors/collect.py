@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import Books, InputFile, TransformResult
 from kfm.connectors.merge import cast, columns_after, keys_of, merge, telling, within
+from kfm.connectors.operations import Collect, Merge
 from kfm.connectors.table import Table
 from kfm.connectors.writer import arrow_schema
 from kfm.model.dataset import Column
@@ -24,7 +25,7 @@ _REPLACED = "in a later part again"
 _BATCH = 65_536
 
 
-def collect(job: TransformJob, scratch: Path) -> TransformResult:
+def collect(job: Collect, scratch: Path) -> TransformResult:
     """The base, where the first input is one, and every part after it.
 
     A key keeps the place of its first part and has the values of its last. Where parts bear on each other by more than their keys
@@ -47,8 +48,16 @@ def collect(job: TransformJob, scratch: Path) -> TransformResult:
     return msgspec.structs.replace(merged, books=books)
 
 
-def _merge(job: TransformJob, inputs: tuple[InputFile, ...], scratch: Path, **changes: Any) -> TransformResult:
-    order = msgspec.structs.replace(job, kind="merge", inputs=inputs, **changes)
+def _merge(job: Collect, inputs: tuple[InputFile, ...], scratch: Path, **changes: Any) -> TransformResult:
+    order = Merge(
+        dataset_id=job.dataset_id,
+        source_kind=job.source_kind,
+        inputs=inputs,
+        business_key=job.business_key,
+        time_column=job.time_column,
+        artifact=job.artifact,
+        **changes,
+    )
     if job.business_key:
         return merge(order, scratch)
     from kfm.connectors.append import append
@@ -70,7 +79,7 @@ def _joined(windows: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         yield held
 
 
-def _overlap(job: TransformJob, parts: Sequence[InputFile]) -> bool:
+def _overlap(job: Collect, parts: Sequence[InputFile]) -> bool:
     """Whether a part speaks of time that another one covers: then what it lacks is gone from the other."""
     windows = sorted(w for w in job.windows if w[0])
     if any(after[0] < before[1] for before, after in pairwise(windows)):
@@ -86,7 +95,7 @@ def _overlap(job: TransformJob, parts: Sequence[InputFile]) -> bool:
     return False
 
 
-def _one_by_one(job: TransformJob, base: InputFile | None, parts: Sequence[InputFile], scratch: Path) -> TransformResult:
+def _one_by_one(job: Collect, base: InputFile | None, parts: Sequence[InputFile], scratch: Path) -> TransformResult:
     """As if each part had been merged by a run of its own."""
     left = list(zip(parts, job.windows))
     held, books, names = base, Books(), {c.name: c for c in job.schema}
@@ -96,7 +105,7 @@ def _one_by_one(job: TransformJob, base: InputFile | None, parts: Sequence[Input
     for number, (part, window) in enumerate(left):
         (folder := scratch / f"step{number % 2}").mkdir(exist_ok=True)
         own = tuple(names[n] for n in pq.read_schema(part.path).names)
-        times = {"since": window[0] or None, "until": window[1] or None, "incomplete": not window[0], "windows": ()}
+        times = {"since": window[0] or None, "until": window[1] or None, "incomplete": not window[0]}
         last = _merge(job, (held, part), folder, schema=own, **times)
         books = _sum(books, last.books)
         held = InputFile(source_id="base", path=str(folder / job.artifact), digest="")
@@ -112,14 +121,14 @@ def _sum(a: Books, b: Books) -> Books:
 class _Collected:
     """One pass over the keys of all parts, then one over their rows. Of every row sixteen bytes stay in memory."""
 
-    def __init__(self, job: TransformJob, parts: Sequence[InputFile]) -> None:
+    def __init__(self, job: Collect, parts: Sequence[InputFile]) -> None:
         self._job, self._parts = job, parts
         self._rows: list[int] = []
         names, order = {c.name: c for c in job.schema}, dict[str, None]()
         for part in parts:
             with pq.ParquetFile(part.path) as file:
                 have = file.schema_arrow
-                columns_after(have, msgspec.structs.replace(job, schema=tuple(names[n] for n in have.names)))  # refuses another type
+                columns_after(have, tuple(names[n] for n in have.names))  # refuses another type
                 order |= dict.fromkeys(have.names)
                 self._rows.append(file.metadata.num_rows)
         self._columns: tuple[Column, ...] = tuple(names[n] for n in order)

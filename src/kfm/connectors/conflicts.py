@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kfm.connectors.base import TransformJob
 from kfm.connectors.keys import Array, Duplicates
 from kfm.connectors.loading import module_of
+from kfm.connectors.operations import Read
 from kfm.model.dataset import Column
 from kfm.model.kinds import KINDS
 
@@ -67,7 +67,7 @@ class Clashes:
         return f"on line {there.line}{'' if same else f' of {there.source_id}'}{said}"
 
 
-def settle(job: TransformJob, columns: tuple[Column, ...], path: Path, found: Duplicates, corrected: Array | None) -> Clashes:
+def settle(job: Read, columns: tuple[Column, ...], path: Path, found: Duplicates, corrected: Array | None) -> Clashes:
     """Which of the rows in conflict are set aside, by the rule of the registry; to refuse the capture all of them are listed."""
     held = found.clashes
     rows = np.sort(held["row"])
@@ -92,10 +92,10 @@ def settle(job: TransformJob, columns: tuple[Column, ...], path: Path, found: Du
     return clashes
 
 
-def _revision(job: TransformJob, columns: tuple[Column, ...]) -> str:
+def _revision(job: Read, columns: tuple[Column, ...]) -> str:
     """The column that says which of two records is newer: the kind's revision, else the registered time."""
     module = module_of(job.source_kind) if job.source_kind in KINDS else None
-    marks = job.tombstones or getattr(module, "TOMBSTONES", {})
+    marks = getattr(module, "TOMBSTONES", {})
     wanted = (marks.get("revision"), getattr(module, "REVISION", None), job.time_column)
     types = {c.name: c.type for c in columns}
     return next((name for name in wanted if name is not None and types.get(name) in _ORDERED), "")

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from kfm.connectors.base import TransformJob
 from kfm.connectors.code import check_module, hooks_in
 from kfm.connectors.geojson import GEOMETRY, GeoJsonReader, JsonReader
+from kfm.connectors.operations import Acquire, Discover, Read
 from kfm.connectors.rejects import Fixes, corrected, picked, record_digest, types_of
 from kfm.connectors.rows import Batch, Loose, Reader, Row, batch_of
 from kfm.connectors.tabular import CsvReader
@@ -28,7 +28,7 @@ AskParent = Callable[[dict[str, Any]], dict[str, Any]]
 class Context:
     """What connector code is given: nothing in it can write outside `scratch` or reach a store."""
 
-    def __init__(self, job: TransformJob, scratch: Path, emit: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, job: Read | Acquire | Discover, scratch: Path, emit: Callable[[dict[str, Any]], None]) -> None:
         self.dataset_id = job.dataset_id
         self.window = (job.since, job.until)
         self.scratch = scratch
@@ -65,7 +65,7 @@ class _Tally:
 class Feed:
     """All inputs of a job, readable any number of times."""
 
-    def __init__(self, job: TransformJob, hook: Hook | None, context: Context, readers: list[Reader] | None) -> None:
+    def __init__(self, job: Read, hook: Hook | None, context: Context, readers: list[Reader] | None) -> None:
         geometry = next((c.name for c in job.schema if c.type == "geometry"), GEOMETRY)
         self.geometry = geometry if job.format == "geojson" or readers is not None else None
         self.cells = job.format == "csv" and readers is None
@@ -201,7 +201,7 @@ def _types(reader: Reader) -> dict[str, str]:
     return {}
 
 
-def _reader(job: TransformJob, index: int, geometry: str) -> Reader:
+def _reader(job: Read, index: int, geometry: str) -> Reader:
     source = job.inputs[index]
     if job.format == "csv":
         return CsvReader(source, job.encoding)

@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import shapely
 from msgspec import UNSET, UnsetType
 
-from kfm.connectors.base import EXPLAINED, NEIGHBOUR, Books, Refused, Step, TransformJob, TransformResult
+from kfm.connectors.base import EXPLAINED, NEIGHBOUR, Books, Refused, Step, TransformResult
 from kfm.connectors.merge import _TYPES
+from kfm.connectors.operations import Govern, Join
 from kfm.connectors.table import Table
 from kfm.connectors.thresholds import Explained, Shown, in_cells, in_groups, step
 from kfm.connectors.values import ARROW
@@ -35,7 +36,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Area = Sequence[float]  # west, south, east, north; west of more than east crosses the antimeridian
 
 
-def govern(job: TransformJob, scratch: Path) -> TransformResult:
+def govern(job: Govern, scratch: Path) -> TransformResult:
     """`inputs` is the precise table, what explained its public rows before, and what explains those of a neighbour. Withdrawn records go first, then the release; without
     one the rest passes as it is.
 
@@ -54,7 +55,7 @@ def govern(job: TransformJob, scratch: Path) -> TransformResult:
         return msgspec.structs.replace(made, fits=rows.fits, step=rows.step)
 
 
-def _steps(job: TransformJob) -> tuple[dict[str, Any], ...]:
+def _steps(job: Govern) -> tuple[dict[str, Any], ...]:
     suppress = ({"step": "suppress"},) if job.suppress else ()
     return (*suppress, *release_steps(job.release))
 
@@ -75,7 +76,7 @@ def columns_of(schema: "pa.Schema", known: Iterable[Column]) -> tuple[Column, ..
 
 
 def write_table(
-    job: TransformJob,
+    job: Govern | Join,
     scratch: Path,
     columns: tuple[Column, ...],
     batches: "Iterable[pa.RecordBatch]",
@@ -103,7 +104,7 @@ def in_order(table: "pa.Table") -> "Iterator[pa.RecordBatch]":
 class _Rows:
     """The rows of the precise table and what became of each."""
 
-    def __init__(self, job: TransformJob, file: "pq.ParquetFile", columns: tuple[Column, ...]) -> None:
+    def __init__(self, job: Govern, file: "pq.ParquetFile", columns: tuple[Column, ...]) -> None:
         self._file, self._types = file, {c.name: c.type for c in columns}
         self.where = Where.of(list(self._types), [c.name for c in columns if c.type == "geometry"], job.location)
         self.keep: Mask = np.ones(file.metadata.num_rows, np.bool_)
@@ -335,7 +336,7 @@ def _float(text: str | None) -> float:
 
 
 def _released(
-    job: TransformJob, release: Release, columns: tuple[Column, ...], rows: _Rows, scratch: Path
+    job: Govern, release: Release, columns: tuple[Column, ...], rows: _Rows, scratch: Path
 ) -> "tuple[tuple[Column, ...], Iterator[pa.RecordBatch]]":
     there = {c.name for c in columns}
     if missing := sorted({*release.withhold} - there):
@@ -371,7 +372,7 @@ def _grouped_columns(groups: Aggregate, public: list[Column]) -> list[Column]:
     return [*(named[n] for n in groups.by), Column(name=_RECORDS, type="string", nullable=False), *collected]
 
 
-def _explained(job: TransformJob, release: Release, public: list[Column], rows: _Rows, scratch: Path) -> "pa.Table":
+def _explained(job: Govern, release: Release, public: list[Column], rows: _Rows, scratch: Path) -> "pa.Table":
     """The rows that at least k records explain, now and in their difference to what was public before."""
     groups, k = release.aggregate, release.min_records
     cells = _cells(release, rows) if release.h3_resolution is not None else None

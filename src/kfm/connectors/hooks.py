@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 
-from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
+from kfm.connectors.base import Books, Refused, TransformResult
 from kfm.connectors.code import hook_of
 from kfm.connectors.feed import Context, load_connector
+from kfm.connectors.operations import Discover
 from kfm.connectors.rows import Row
 from kfm.model.connector import Capabilities
 
@@ -19,7 +20,7 @@ __all__ = ["discover", "judge_table"]
 _SHOWN = 100
 
 
-def discover(job: TransformJob, context: Context, emit: Callable[[dict[str, Any]], None]) -> TransformResult:
+def discover(job: Discover, context: Context, emit: Callable[[dict[str, Any]], None]) -> TransformResult:
     """Tell the parent what the connector's `discover(ctx)` returns. Writes nothing."""
     own = load_connector(job.connector) if job.connector else None
     hook = hook_of(own, "discover")

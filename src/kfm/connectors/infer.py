@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kfm.connectors.base import TransformJob
 from kfm.connectors.geojson import FEATURE_ID
+from kfm.connectors.operations import Read, Twin
 from kfm.connectors.values import DECIMAL, IDENTIFIER, INT64, WHOLE, agrees, fast_cast
 from kfm.model.dataset import Column
 
@@ -202,7 +202,7 @@ def _holds(kind: str, value: Any) -> bool:
 class Inferred:
     """The columns of records that no schema describes, in order of first appearance, and what their values say of their types."""
 
-    def __init__(self, job: TransformJob, geometry: str | None, *, cells: bool) -> None:
+    def __init__(self, job: Read | Twin, geometry: str | None, *, cells: bool) -> None:
         self._job, self._geometry, self._cells = job, geometry, cells
         self._known = {c.name: c.type for c in job.known}
         self.sample: dict[str, Census] = {}  # of the values that the types were taken from

@@ -6,15 +6,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kfm.connectors.base import Books, InputFile, Refused, TransformJob, TransformResult
+from kfm.connectors.base import Books, InputFile, Refused, TransformResult
 from kfm.connectors.characters import composed
 from kfm.connectors.govern import columns_of, in_order, write_table
+from kfm.connectors.operations import Join
 from kfm.model.dataset import Column
 
 __all__ = ["join"]
 
 
-def join(job: TransformJob, scratch: Path) -> TransformResult:
+def join(job: Join, scratch: Path) -> TransformResult:
     """Every combination of records, one of each input, that agree in the columns `on`; a record without a value there has no match.
 
     A join reads pairs, not records: `books` counts the rows that came out as read and as written. Of several geometries the first stays.
@@ -38,7 +39,7 @@ def join(job: TransformJob, scratch: Path) -> TransformResult:
     return write_table(job, scratch, columns, batches, books=books, warnings=tuple(warnings))
 
 
-def _read(job: TransformJob, source: InputFile, before: tuple[Column, ...]) -> tuple[tuple[Column, ...], "pa.Table"]:
+def _read(job: Join, source: InputFile, before: tuple[Column, ...]) -> tuple[tuple[Column, ...], "pa.Table"]:
     """One table; a column whose name an earlier table has gets the source's id as a prefix."""
     with pq.ParquetFile(source.path) as file:
         table = file.read()
@@ -62,7 +63,7 @@ def _read(job: TransformJob, source: InputFile, before: tuple[Column, ...]) -> t
     return columns, table
 
 
-def _refusal(job: TransformJob, happened: str) -> Refused:
+def _refusal(job: Join, happened: str) -> Refused:
     return Refused(
         "join.columns",
         happened,

@@ -10,7 +10,8 @@ from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
-from kfm.connectors.base import RECORD_BYTES, InputFile, Refused, TransformJob
+from kfm.connectors.base import RECORD_BYTES, InputFile, Refused
+from kfm.connectors.operations import Acquire
 from kfm.connectors.rows import Batch, Loose, batch_of
 from kfm.model.clock import rfc3339
 from kfm.model.meant import meant
@@ -27,7 +28,7 @@ class NotFetched(OSError):
 class Ask:
     """What `acquire` is given: the registered addresses, the window, and one way to get bytes."""
 
-    def __init__(self, job: TransformJob, ask: Callable[[dict[str, Any]], dict[str, Any]], log: Callable[..., None]) -> None:
+    def __init__(self, job: Acquire, ask: Callable[[dict[str, Any]], dict[str, Any]], log: Callable[..., None]) -> None:
         self.dataset_id, self.urls, self.options = job.dataset_id, job.urls, job.options
         self.since, self.until = job.since, job.until  # RFC 3339, half-open; None: no bound
         self.format = job.format

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kfm.connectors.base import TransformJob
+from kfm.connectors.operations import Read
 from kfm.connectors.sanity import Sane
 from kfm.model.dataset import Column
 
@@ -14,13 +14,13 @@ __all__ = ["Loaded", "load", "module_of"]
 class Loaded(NamedTuple):
     """The module of a kind: what it promises."""
 
-    columns: Callable[[TransformJob], tuple[Column, ...]]  # the canonical ones, used when the registry names none; empty: inferred
-    key: Callable[[TransformJob], tuple[str, ...]]  # the business key that goes with them
-    readers: Callable[[TransformJob], list[Any]]
+    columns: Callable[[Read], tuple[Column, ...]]  # the canonical ones, used when the registry names none; empty: inferred
+    key: Callable[[Read], tuple[str, ...]]  # the business key that goes with them
+    readers: Callable[[Read], list[Any]]
     acquire: Callable[[Any], None] | None
     change_token: Callable[[Any], str | None] | None
-    sanity: Callable[[TransformJob], tuple[Sane, ...]]  # what can be true of those columns
-    companions: Callable[[TransformJob, Any], tuple[str, ...]] | None
+    sanity: Callable[[Read], tuple[Sane, ...]]  # what can be true of those columns
+    companions: Callable[[Read, Any], tuple[str, ...]] | None
     stamp: Callable[[str], str | None] | None  # when a release was made, by its change token
 
 

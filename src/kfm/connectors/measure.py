@@ -7,10 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kfm.connectors.base import Books, TransformJob, TransformResult
+from kfm.connectors.base import Books, TransformResult
 from kfm.connectors.hashing import Array, mixed
 from kfm.connectors.keys import buckets
 from kfm.connectors.merge import tombstones_of
+from kfm.connectors.operations import Measure
 from kfm.model.change import Measured
 
 __all__ = ["measure"]
@@ -19,7 +20,7 @@ _ROW = np.dtype([("hash", np.int64), ("body", np.uint64), ("deleted", np.bool_)]
 _COUNTS = ("before", "after", "added", "changed", "removed", "deleted")
 
 
-def measure(job: TransformJob, scratch: Path) -> TransformResult:
+def measure(job: Measure, scratch: Path) -> TransformResult:
     """`inputs` are base and candidate, in turn for each table. Rows are the same when their key is; without a key, when all of them is.
 
     Values are compared as 64-bit hashes: the counts ask for a person's eye, they decide nothing about bytes.
@@ -31,7 +32,7 @@ def measure(job: TransformJob, scratch: Path) -> TransformResult:
     return TransformResult(artifact=job.artifact, books=Books(), schema=(), content_id="", profile={}, change=total)
 
 
-def _compared(job: TransformJob, old: Path, new: Path, scratch: Path) -> Measured:
+def _compared(job: Measure, old: Path, new: Path, scratch: Path) -> Measured:
     schemas = [pq.read_schema(path) for path in (old, new)]
     shared = [f.name for f in schemas[0] if f.name in schemas[1].names and schemas[1].field(f.name).type == f.type]
     key = job.business_key if set(job.business_key) <= set(shared) else ()

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kfm.connectors.base import Books, Refused, TransformJob, TransformResult
+from kfm.connectors.base import Books, Refused, TransformResult
 from kfm.connectors.characters import composed
 from kfm.connectors.loading import module_of
+from kfm.connectors.operations import Collect, Measure, Merge
 from kfm.connectors.table import Table
 from kfm.connectors.values import ARROW
 from kfm.connectors.writer import arrow_schema
@@ -28,7 +29,7 @@ _SEPARATOR = "\x1f"
 FUTURE = dt.timedelta(days=1)  # so far may a clock upstream be ahead of ours
 
 
-def merge(job: TransformJob, scratch: Path) -> TransformResult:
+def merge(job: Merge, scratch: Path) -> TransformResult:
     """`inputs` are base and part. A row of the part takes the place of the base's row with its key; new keys come last.
 
     Rows of the base inside the window that the part does not have any more are gone upstream, so they go here too; where the kind of
@@ -37,7 +38,7 @@ def merge(job: TransformJob, scratch: Path) -> TransformResult:
     `books` speaks of the part's rows: written = new or changed, unchanged = equal to the base's, dropped "stale" = older.
     """
     base, part = (pq.ParquetFile(i.path) for i in job.inputs)
-    columns = columns_after(base.schema_arrow, job)
+    columns = columns_after(base.schema_arrow, job.schema)
     schema = arrow_schema(columns)
     fresh = cast(part.read(), schema)
     work = _Merge(job, fresh, schema, base)
@@ -56,9 +57,9 @@ def within(times: "pa.ChunkedArray", since: str, until: str) -> Any:
     return np.asarray(inside.fill_null(False).combine_chunks())
 
 
-def columns_after(base: "pa.Schema", job: TransformJob) -> tuple[Column, ...]:
+def columns_after(base: "pa.Schema", schema: tuple[Column, ...]) -> tuple[Column, ...]:
     """The base's columns in their order, then new ones of the part: adding passes, another type does not."""
-    new = {c.name: c for c in job.schema}
+    new = {c.name: c for c in schema}
     found = []
     for field in base:
         column = new.pop(field.name, None) or Column(name=field.name, type=_TYPES.get(str(field.type), "string"))  # type: ignore[arg-type]
@@ -87,15 +88,15 @@ def keys_of(table: "pa.Table", names: tuple[str, ...]) -> "pa.Array":
     return joined.combine_chunks() if isinstance(joined, pa.ChunkedArray) else joined
 
 
-def tombstones_of(job: TransformJob, schema: "pa.Schema") -> dict[str, str]:
+def tombstones_of(job: Merge | Collect | Measure, schema: "pa.Schema") -> dict[str, str]:
     """Which columns tell what became of a row, as the job or its kind of source says; those that are there."""
-    rules = job.tombstones
+    rules = job.tombstones if isinstance(job, Merge) else {}
     if not rules and job.source_kind in KINDS:
         rules = getattr(module_of(job.source_kind), "TOMBSTONES", {})
     return {rule: column for rule, column in rules.items() if column in schema.names}
 
 
-def telling(job: TransformJob, schema: "pa.Schema") -> dict[str, str]:
+def telling(job: Merge | Collect, schema: "pa.Schema") -> dict[str, str]:
     """The same, for a table in which rows that are gone stay: they are found by a key of one column."""
     rules = tombstones_of(job, schema)
     if "state" in rules and len(job.business_key) != 1:
@@ -111,7 +112,7 @@ def telling(job: TransformJob, schema: "pa.Schema") -> dict[str, str]:
 class _Merge:
     """One pass over the base with the part at hand."""
 
-    def __init__(self, job: TransformJob, fresh: "pa.Table", schema: "pa.Schema", base: "pq.ParquetFile") -> None:
+    def __init__(self, job: Merge, fresh: "pa.Table", schema: "pa.Schema", base: "pq.ParquetFile") -> None:
         self._job, self._fresh, self._schema, self._base = job, fresh, schema, base
         self._keys = keys_of(fresh, job.business_key)
         self._used = np.zeros(fresh.num_rows, bool)
@@ -233,7 +234,7 @@ class _Merge:
 class _Tombstones:
     """Marks rows of the base that the part does not have: merged into a row that names them, or deleted inside the time it covers."""
 
-    def __init__(self, job: TransformJob, rules: dict[str, str], fresh: "pa.Table", stale: Any) -> None:
+    def __init__(self, job: Merge, rules: dict[str, str], fresh: "pa.Table", stale: Any) -> None:
         self._job, self._rules = job, rules
         aliases = self._aliases(fresh, stale)
         self._names, self._into = pa.array(list(aliases), pa.string()), pa.array([*aliases.values(), None], pa.string())

@@ -28,9 +28,9 @@ from kfm.connectors.base import (
     Held,
     Refusal,
     Refused,
-    TransformJob,
     TransformResult,
 )
+from kfm.connectors.operations import Acquire, Catalogue, Chain, Collect, Govern, Measure, Merge, Read, TransformJob, Twin, code_of
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, MissingExtra
 from kfm.model.labels import is_private
@@ -83,9 +83,11 @@ def run_transform(
     Raises `CaptureRefused` when the capture is refused, `ConnectorFailed` when the child raised, crashed or ran out of time, `Denied`
     when the system cannot hold it, and `MissingExtra` when the kind is read with a library that is not installed.
     """
-    _require_library(job.source_kind)
+    for part in job.steps if isinstance(job, Chain) else (job,):
+        if isinstance(part, Acquire | Read | Merge | Collect | Measure):
+            _require_library(part.source_kind)
     scratch = scratch.resolve()
-    nursery = _NURSERIES.get(os.getpid()) if job.connector is None else None
+    nursery = _NURSERIES.get(os.getpid()) if code_of(job) is None else None
     born = nursery.bear(scratch) if nursery is not None else None
     child = _Child(scratch, on_event or _ignore, fetch, born)
     parent = os.getpid() if born is None else born.parent
@@ -109,8 +111,8 @@ def _may_run_open(job: TransformJob, entries: Sequence[DatasetEntry]) -> bool:
     """Whether `job` may run where the kernel cannot hold it: for code of the workspace, and for what is not public, a person says so."""
     if any(e.isolation == "best_effort" for e in entries if e.dataset_id == job.dataset_id):
         return True
-    public = job.kind == "catalogue" or (bool(entries) and all(e.sensitivity == "public" for e in entries) and not is_private(entries))
-    return job.connector is None and (public or sys.platform == "darwin")  # which has nothing to hold a process with
+    public = isinstance(job, Catalogue) or (bool(entries) and all(e.sensitivity == "public" for e in entries) and not is_private(entries))
+    return code_of(job) is None and (public or sys.platform == "darwin")  # which has nothing to hold a process with
 
 
 def held_here() -> Held:
@@ -381,7 +383,7 @@ class _Child:
 
 def _answer(ended: _Ended, child: _Child, job: TransformJob) -> TransformResult:
     last = ended.last
-    if last is None and child.crashed() and job.kind == "transform" and job.connector is None:
+    if last is None and child.crashed() and isinstance(job, Read) and job.connector is None:
         raise CaptureRefused(
             Refusal(
                 code="reader.crashed",
@@ -422,7 +424,7 @@ def _answer(ended: _Ended, child: _Child, job: TransformJob) -> TransformResult:
 
 
 def _unconfined(job: TransformJob, held: Held) -> Denied:
-    whose = "code of the workspace" if job.connector is not None else "a dataset that is not public"
+    whose = "code of the workspace" if code_of(job) is not None else "a dataset that is not public"
     return Denied(
         f"The step {job.kind} of {job.dataset_id} was not started: it is for {whose}, and nothing here would hold it ({held.why}).",
         expected="a Linux kernel with Landlock (5.13 or newer, `lsm=` names it) and seccomp; `kfm doctor` says what there is",
@@ -456,10 +458,11 @@ def _said(told: Any, kind: type[T]) -> T:
 
 def _own(result: TransformResult, job: TransformJob) -> TransformResult:
     """What a job of this kind can say: connector code runs beside the transform and could say more in its name."""
-    steps, step = (result.steps, result.step) if job.kind in ("govern", "chain") else ((), UNSET)
-    made = result.steps_made if job.kind == "chain" else ()
-    files = result.files if job.kind in ("twin", "merge", "collect") or (job.kind == "transform" and job.connector is None) else ()
-    key = result.key if job.connector is None else job.business_key
+    steps, step = (result.steps, result.step) if isinstance(job, Govern | Chain) else ((), UNSET)
+    made = result.steps_made if isinstance(job, Chain) else ()
+    coded = code_of(job) is not None
+    files = result.files if isinstance(job, Twin | Merge | Collect | Read) and not coded else ()
+    key = result.key if not coded else job.business_key if isinstance(job, Read) else ()
     rows = job.artifact.rpartition(".")[0] + ".quarantine.jsonl" if result.quarantine is not None else None
     return msgspec.structs.replace(
         result, artifact=job.artifact, steps=steps, step=step, steps_made=made, files=files, key=key, quarantine=rows

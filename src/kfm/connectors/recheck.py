@@ -7,15 +7,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import shapely
 
-from kfm.connectors.base import Refused, TransformJob, TransformResult
+from kfm.connectors.base import Refused, TransformResult
 from kfm.connectors.keys import KeyFile
+from kfm.connectors.operations import Recheck
 from kfm.connectors.table import Table
 from kfm.connectors.writer import arrow_schema
 
 __all__ = ["recheck"]
 
 
-def recheck(job: TransformJob, scratch: Path) -> TransformResult:
+def recheck(job: Recheck, scratch: Path) -> TransformResult:
     """Write the one input again as `job.schema` says; rows, content, profile and bounds are what this pass finds."""
     schema, into = arrow_schema(job.schema), scratch / job.artifact
     table, keys, invalid = Table(into, job.schema, job.business_key), KeyFile(scratch), 0

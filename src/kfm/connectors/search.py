@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import shapely
 
-from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import Books, InputFile, TransformResult
 from kfm.connectors.govern import Where, columns_of, folded
+from kfm.connectors.operations import Search
 from kfm.connectors.spelling import WIDEST, ZOOMS, Places, Token, number_tokens, spoken
 from kfm.model.dataset import Column, Release
 from kfm.model.labels import made_columns, unshown
@@ -36,30 +37,20 @@ _KEY = 8  # by so many of its last letters a text is looked up
 _LEAST = 1e-9
 
 
-class _Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the parent knows beside the files."""
-
-    registered: str = ""  # a person wrote it for everybody to read
-    despite: tuple[tuple[str, str], ...] = ()  # (column, what): a steward shows it all the same
-    releases: dict[str, Release | None] = {}  # of the tables that were joined
-
-
 class _Finding(NamedTuple):
     column: str
     what: str  # places, values, or what a column looks like
     how: str  # the spelling, or the private column
 
 
-def search(job: TransformJob, scratch: Path) -> TransformResult:
+def search(job: Search, scratch: Path) -> TransformResult:
     """`inputs` are the tables with everything in them, then the public files. `found` names each file and column that gives something away."""
-    rules = msgspec.convert(job.options, _Rules)
-    assert job.release is not None
-    hidden = _Hidden(job, job.release, rules)
+    hidden = _Hidden(job)
     found: list[dict[str, str]] = []
     for source in job.inputs:
         if source.source_id.startswith(SHOWN):
             name = source.source_id.removeprefix(SHOWN)
-            look = _Look(hidden, rules, name)
+            look = _Look(hidden, job.despite, name)
             findings = look.table(source, job.release) if name.endswith(".parquet") else look.text(Path(source.path).read_bytes())
             found += [{"file": name, **f._asdict()} for f in dict.fromkeys(findings)]
     found += [{"file": "", **f._asdict()} for f in hidden.joined]
@@ -73,11 +64,12 @@ def search(job: TransformJob, scratch: Path) -> TransformResult:
 class _Hidden:
     """Private values of all tables, by how they can be told from chance."""
 
-    def __init__(self, job: TransformJob, release: Release, rules: _Rules) -> None:
+    def __init__(self, job: Search) -> None:
+        release = job.release
         self._words: dict[str, str] = {}
         self._phrases, self._joined_up = _Phrases(), _Phrases()
         self._numbers: dict[float, str] = {}
-        self._registered = _plain(rules.registered)
+        self._registered = _plain(job.registered)
         self.joined: list[_Finding] = []  # columns of a join that one of its inputs does not show
         self.decided: set[str] = set()  # values of columns that a steward shows all the same; records repeat some of them
         lat, lng = [np.empty(0)], [np.empty(0)]
@@ -86,13 +78,13 @@ class _Hidden:
         for source in job.inputs:
             if source.source_id.startswith(SHOWN):
                 continue
-            theirs = rules.releases.get(source.source_id)
+            theirs = job.releases.get(source.source_id)
             with pq.ParquetFile(source.path) as file:
                 columns = columns_of(file.schema_arrow, job.schema)
                 names = {c.name: f"{source.source_id}_{c.name}" if c.name in taken and c.name not in job.on else c.name for c in columns}
-                if source.source_id in rules.releases:
+                if source.source_id in job.releases:
                     taken |= set(names.values())
-                if source.source_id in rules.releases and theirs is None:
+                if source.source_id in job.releases and theirs is None:
                     continue  # whatever it owes, it calls no column of its own private
                 table = _Table(job, theirs or release, file, columns)
                 if theirs is not None:
@@ -174,7 +166,7 @@ class _Phrases:
 class _Table:
     """A table with everything in it: which of its columns are private."""
 
-    def __init__(self, job: TransformJob, release: Release, file: "pq.ParquetFile", columns: tuple[Column, ...]) -> None:
+    def __init__(self, job: Search, release: Release, file: "pq.ParquetFile", columns: tuple[Column, ...]) -> None:
         self._release, self._file, self._columns = release, file, columns
         self._names = [c.name for c in columns]
         self._keys = job.business_key
@@ -245,8 +237,8 @@ _Halves = dict[tuple[str, ...], tuple[Any, dict[int, _Cell]]]  # columns -> numb
 class _Look:
     """One public file."""
 
-    def __init__(self, hidden: _Hidden, rules: _Rules, name: str) -> None:
-        self._hidden, self._despite = hidden, set(rules.despite)
+    def __init__(self, hidden: _Hidden, despite: tuple[tuple[str, str], ...], name: str) -> None:
+        self._hidden, self._despite = hidden, set(despite)
         self._strict = name.endswith(".json")
 
     # -- tables

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Sequence, Set
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import UNSET
 
-from kfm.connectors.base import LINES, MOST_COLUMNS, VALUE, Books, Refused, TransformJob, TransformResult, ends_open, refuse_record
+from kfm.connectors.base import LINES, MOST_COLUMNS, VALUE, Books, Refused, TransformResult, ends_open, refuse_record
 from kfm.connectors.characters import TURNING, check_texts
 from kfm.connectors.code import hook_of
 from kfm.connectors.conflicts import Clashes, Place, key_text, rows_at, settle, spelt_out
@@ -27,6 +27,22 @@ from kfm.connectors.infer import Inferred, Widen
 from kfm.connectors.keys import MOST, Duplicates, KeyFile
 from kfm.connectors.kind import Ask, NotFetched
 from kfm.connectors.loading import Loaded, load
+from kfm.connectors.operations import (
+    Acquire,
+    Catalogue,
+    Chain,
+    Collect,
+    Discover,
+    Govern,
+    Join,
+    Measure,
+    Merge,
+    Read,
+    Recheck,
+    Search,
+    TransformJob,
+    Twin,
+)
 from kfm.connectors.rejects import Rejects, mend
 from kfm.connectors.rows import Batch
 from kfm.connectors.sanity import Sane, Sanity
@@ -46,57 +62,61 @@ _UNNAMEABLE = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u2
 
 
 def perform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
-    """Do what the job asks for."""
-    if job.kind == "acquire":
-        return acquire(job, scratch, emit=emit, ask=ask)
-    if job.kind == "catalogue":
-        from kfm.connectors.catalogs import offers
+    """Do what the job asks for; what only one operation needs is loaded for it alone."""
+    match job:
+        case Read():
+            return transform(job, scratch, emit=emit, ask=ask)
+        case Acquire():
+            return acquire(job, scratch, emit=emit, ask=ask)
+        case Catalogue():
+            from kfm.connectors.catalogs import offers
 
-        return offers(job, scratch, Ask(job, ask, Context(job, scratch, emit).log))
-    if job.kind == "discover":
-        return discover(job, Context(job, scratch, emit), emit)
-    if job.kind == "recheck":
-        from kfm.connectors.recheck import recheck
+            asked = Acquire(dataset_id=job.dataset_id, urls=(job.url,), format="json", artifact=job.artifact)
+            return offers(job, scratch, Ask(asked, ask, Context(asked, scratch, emit).log))
+        case Discover():
+            return discover(job, Context(job, scratch, emit), emit)
+        case Recheck():
+            from kfm.connectors.recheck import recheck
 
-        return recheck(job, scratch)
-    if job.kind == "merge" and not job.business_key:
-        from kfm.connectors.append import append
+            return recheck(job, scratch)
+        case Merge(business_key=()):
+            from kfm.connectors.append import append
 
-        return append(job, scratch)
-    if job.kind == "merge":
-        from kfm.connectors.merge import merge
+            return append(job, scratch)
+        case Merge():
+            from kfm.connectors.merge import merge
 
-        return merge(job, scratch)
-    if job.kind == "collect":
-        from kfm.connectors.collect import collect
+            return merge(job, scratch)
+        case Collect():
+            from kfm.connectors.collect import collect
 
-        return collect(job, scratch)
-    if job.kind == "join":
-        from kfm.connectors.join import join
+            return collect(job, scratch)
+        case Join():
+            from kfm.connectors.join import join
 
-        return join(job, scratch)
-    if job.kind == "govern":
-        from kfm.connectors.govern import govern
+            return join(job, scratch)
+        case Govern():
+            from kfm.connectors.govern import govern
 
-        return govern(job, scratch)
-    if job.kind == "measure":
-        from kfm.connectors.measure import measure
+            return govern(job, scratch)
+        case Measure():
+            from kfm.connectors.measure import measure
 
-        return measure(job, scratch)
-    if job.kind == "search":
-        from kfm.connectors.search import search
+            return measure(job, scratch)
+        case Search():
+            from kfm.connectors.search import search
 
-        return search(job, scratch)
-    if job.kind == "twin":
-        from kfm.connectors.twin import twin
+            return search(job, scratch)
+        case Twin():
+            from kfm.connectors.twin import twin
 
-        return twin(job, scratch)
-    if job.kind == "chain":
-        return chain(job, scratch, emit=emit, ask=ask)
-    return transform(job, scratch, emit=emit, ask=ask)
+            return twin(job, scratch)
+        case Chain():
+            return chain(job, scratch, emit=emit, ask=ask)
+    assert_never(job)
 
 
-def chain(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
+def chain(job: Chain, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
     """Step after step in folders `0`, `1`, … of `scratch`: each takes the files, or the table, that the one before made, in place of its first inputs."""
     made = list[TransformResult]()
     for number, step in enumerate(job.steps):
@@ -104,15 +124,16 @@ def chain(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], 
         folder.mkdir()
         if made:
             last, before = made[-1], scratch / str(number - 1)
-            names = last.files if job.steps[number - 1].kind == "twin" else (last.artifact,)
+            names = last.files if isinstance(job.steps[number - 1], Twin) else (last.artifact,)
             given = [msgspec.structs.replace(i, path=str(before / name)) for i, name in zip(step.inputs, names)]
-            schema = last.schema if step.kind == "govern" and last.schema else step.schema
-            step = msgspec.structs.replace(step, inputs=(*given, *step.inputs[len(given) :]), schema=schema)
+            step = msgspec.structs.replace(step, inputs=(*given, *step.inputs[len(given) :]))
+            if isinstance(step, Govern) and last.schema:
+                step = msgspec.structs.replace(step, schema=last.schema)
         made.append(perform(step, folder, emit=emit, ask=ask))
     return msgspec.structs.replace(made[-1], steps_made=tuple(made[:-1]))
 
 
-def acquire(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
+def acquire(job: Acquire, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
     """Ask for every file of a capture, unless the change token says that the last one is still what upstream has."""
     own = load_connector(job.connector) if job.connector else None
     kind = load(job.source_kind) if job.source_kind in KINDS else None
@@ -135,7 +156,7 @@ def acquire(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]]
     )
 
 
-def transform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
+def transform(job: Read, scratch: Path, *, emit: Callable[[dict[str, Any]], None], ask: AskParent) -> TransformResult:
     """Turn the job's inputs into `scratch/<artifact>`. Raises `Refused` when the whole capture cannot be taken."""
     kind = load(job.source_kind) if job.source_kind in KINDS else None
     own = load_connector(job.connector) if job.connector else None
@@ -161,7 +182,7 @@ def transform(job: TransformJob, scratch: Path, *, emit: Callable[[dict[str, Any
             gc.enable()
 
 
-def _of_kind(job: TransformJob, kind: Loaded) -> TransformJob:
+def _of_kind(job: Read, kind: Loaded) -> Read:
     """The job with the columns and the key of its kind, where the registry names none."""
     schema = job.schema or kind.columns(job)
     key = job.business_key or tuple(k for k in kind.key(job) if not schema or k in {c.name for c in schema})
@@ -169,7 +190,7 @@ def _of_kind(job: TransformJob, kind: Loaded) -> TransformJob:
 
 
 def _transform(
-    job: TransformJob, scratch: Path, feed: Feed, emit: Callable[[dict[str, Any]], None], rules: tuple[Sane, ...], *, stated: bool
+    job: Read, scratch: Path, feed: Feed, emit: Callable[[dict[str, Any]], None], rules: tuple[Sane, ...], *, stated: bool
 ) -> TransformResult:
     if job.schema:
         return _Pass(job, scratch, job.schema, emit, rules, stated=stated).run(feed)
@@ -185,7 +206,7 @@ def _transform(
     return _Pass(job, scratch, inferred.columns(), emit, rules, inferred=inferred).run(feed)
 
 
-def _infer(job: TransformJob, feed: Feed, limit: int | None) -> Inferred:
+def _infer(job: Read, feed: Feed, limit: int | None) -> Inferred:
     """Columns in order of first appearance with the types of their values."""
     found = Inferred(job, feed.geometry, cells=feed.cells)
     seen = 0
@@ -250,7 +271,7 @@ class _Pass:
 
     def __init__(
         self,
-        job: TransformJob,
+        job: Read,
         scratch: Path,
         columns: tuple[Column, ...],
         emit: Callable[[dict[str, Any]], None],

@@ -23,12 +23,13 @@ import pyarrow.parquet as pq
 import shapely
 from shapely.affinity import translate
 
-from kfm.connectors.base import Books, InputFile, Refused, TransformJob, TransformResult
+from kfm.connectors.base import Books, InputFile, Refused, TransformResult
 from kfm.connectors.geojson import FEATURE_ID, GEOMETRY
 from kfm.connectors.geometry import encode
 from kfm.connectors.govern import Where, folded, representative, touching
 from kfm.connectors.infer import Inferred
 from kfm.connectors.members import Twice, count_members, decode_once
+from kfm.connectors.operations import Read, Twin
 from kfm.connectors.records import Decoder, Records
 from kfm.connectors.tabular import _delimiter
 from kfm.connectors.text import text_blocks, utf8_blocks
@@ -54,7 +55,7 @@ class _File(NamedTuple):
     write: Callable[[list[Any]], str | bytes]
 
 
-def twin(job: TransformJob, scratch: Path) -> TransformResult:
+def twin(job: Twin, scratch: Path) -> TransformResult:
     """Write each input again under its name. Which twin it is depends on `seed`: in every third, hidden text is text nobody ever wrote,
     in the others each record has another's, which looks no different but shows what follows single records.
 
@@ -85,9 +86,7 @@ def twin(job: TransformJob, scratch: Path) -> TransformResult:
     return TransformResult(artifact=job.artifact, books=Books(), schema=(), content_id=nothing, profile={}, files=names)
 
 
-def _one_more_or_less(
-    job: TransformJob, release: Release, rng: Random, files: list[_File], rows: list[Row], copies: list[tuple[Row, Row]]
-) -> None:
+def _one_more_or_less(job: Twin, release: Release, rng: Random, files: list[_File], rows: list[Row], copies: list[tuple[Row, Row]]) -> None:
     """Take a record away with whatever repeats it, or put another beside it: the same but for its key, or for what is not shown."""
     if not rows:
         return
@@ -137,7 +136,7 @@ def _turn(items: list[Any], rng: Random) -> None:
 class _Twin:
     """The records of all files, and what is done to them."""
 
-    def __init__(self, job: TransformJob, release: Release, rng: Random, rows: list[Row]) -> None:
+    def __init__(self, job: Twin, release: Release, rng: Random, rows: list[Row]) -> None:
         self._job, self._release, self._rng, self._rows = job, release, rng, rows
         self._schema = {c.name: c for c in job.schema}
         self._areas = [rule["area"] for rule in job.suppress if "area" in rule]
@@ -389,11 +388,11 @@ def _vector(lat: float, lng: float) -> Vector:
 # -- files
 
 
-def _read(job: TransformJob, source: InputFile) -> _File:
+def _read(job: Twin, source: InputFile) -> _File:
     return {"csv": _read_csv, "parquet": _read_table}.get(job.format, read_json)(job, source)
 
 
-def _read_table(job: TransformJob, source: InputFile) -> _File:
+def _read_table(job: Twin, source: InputFile) -> _File:
     """A table that was joined; its shapes as the other formats have them."""
     table = pq.read_table(source.path)
     shapes = [c.name for c in job.schema if c.type == "geometry" and c.name in table.schema.names]
@@ -410,7 +409,7 @@ def _read_table(job: TransformJob, source: InputFile) -> _File:
     return _File(Path(source.path).name, records, write)
 
 
-def _read_csv(job: TransformJob, source: InputFile) -> _File:
+def _read_csv(job: Twin, source: InputFile) -> _File:
     text = "".join(text_blocks(source, "csv", job.encoding))
     csv.field_size_limit(16 << 20)
     delimiter = _delimiter(text)
@@ -437,7 +436,7 @@ def _read_csv(job: TransformJob, source: InputFile) -> _File:
     return _File(Path(source.path).name, held, write)
 
 
-def read_json(job: TransformJob, source: InputFile) -> _File:
+def read_json(job: Read | Twin, source: InputFile) -> _File:
     """The records of a JSON document or a feature collection as the transform sees them, each with every member any of them has."""
     path = tuple(job.records.split(".")) if job.records and job.format == "json" else None
     blocks = utf8_blocks(source, job.format, job.encoding)

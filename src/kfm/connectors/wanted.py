@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kfm.connectors.base import Refused, TransformJob
+from kfm.connectors.base import Refused
 from kfm.connectors.geometry import GeoColumn, Problem
+from kfm.connectors.operations import Read
 from kfm.connectors.rows import Batch
 from kfm.connectors.sanity import LATITUDE, LONGITUDE
 from kfm.connectors.values import moment
@@ -29,7 +30,7 @@ class _Window(NamedTuple):
 class Wanted:
     """Judges rows by where and when they are; `dropped` counts, by rule, those that nobody asked for."""
 
-    def __init__(self, job: TransformJob, columns: tuple[Column, ...]) -> None:
+    def __init__(self, job: Read, columns: tuple[Column, ...]) -> None:
         self._job, self._columns = job, columns
         self._names = tuple(c.name for c in columns)
         self._window = _window_of(job, columns)
@@ -140,7 +141,7 @@ class Wanted:
         return outside if outside.any() else None
 
 
-def _window_of(job: TransformJob, columns: tuple[Column, ...]) -> _Window | None:
+def _window_of(job: Read, columns: tuple[Column, ...]) -> _Window | None:
     if job.time_column is None or (job.since is None and job.until is None):
         return None
     kind = next((c.type for c in columns if c.name == job.time_column), None)

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from msgspec import UNSET
 
-from kfm.connectors.base import EXPLAINED, CaptureRefused, InputFile, TransformJob, TransformResult, plain
+from kfm.connectors.base import EXPLAINED, CaptureRefused, InputFile, TransformResult, plain
+from kfm.connectors.operations import Govern
 from kfm.evidence.version_records import read_facts
 from kfm.keys.commitments import SEALED
 from kfm.model import canonical, ids
@@ -203,13 +204,11 @@ def govern_job(
     *,
     released: bool = True,
     before: Path | None = None,
-) -> TransformJob:
+) -> Govern:
     """The release of one table; `before`: what explained the rows that are public now."""
     explained = () if before is None else (InputFile(source_id=EXPLAINED, path=str(before.absolute()), digest=""),)
-    return TransformJob(
-        kind="govern",
+    return Govern(
         dataset_id=entry.dataset_id,
-        format=entry.source.format,
         inputs=(InputFile(source_id="table", path=str(table.absolute()), digest=digest), *explained),
         schema=schema,
         business_key=entry.business_key,

@@ -13,12 +13,13 @@ import msgspec
 import numpy as np
 import shapely
 
-from kfm.connectors.base import InputFile, Refused, TransformJob
+from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.crs import Bounds, ToWgs84, fits, to_wgs84
 from kfm.connectors.geojson import duplicate
 from kfm.connectors.geometry import LineString, MultiLineString, MultiPoint, MultiPolygon, Point, Polygon, Problem
 from kfm.connectors.kind import Ask, RowReader, options_of
 from kfm.connectors.members import Twice, decode_once, twice_around
+from kfm.connectors.operations import Read
 from kfm.connectors.rows import Loose
 from kfm.connectors.sanity import Sane
 from kfm.model.dataset import Column
@@ -314,7 +315,7 @@ class _Shape(NamedTuple):
     within: Bounds | None = None  # degrees: where the layer says its features are, when it says so in another system than the pages
 
 
-def columns(job: TransformJob) -> tuple[Column, ...]:
+def columns(job: Read) -> tuple[Column, ...]:
     """The layer's fields, then the shape with what it was before."""
     shape = _shape(job)
     fields = _kept(job, shape.layer)
@@ -335,18 +336,18 @@ def columns(job: TransformJob) -> tuple[Column, ...]:
     return tuple(found)
 
 
-def sanity(job: TransformJob) -> tuple[Sane, ...]:
+def sanity(job: Read) -> tuple[Sane, ...]:
     """A layer does not say what its dates mean; but they are whole minutes, and one of early 1970 that is none was sent in seconds."""
     return tuple(Sane(c.name, seconds="minute") for c in job.schema if c.type == "timestamp")
 
 
-def key(job: TransformJob) -> tuple[str, ...]:
+def key(job: Read) -> tuple[str, ...]:
     """The object id."""
     layer = _document(_path(job, "layer"))
     return (_names(_kept(job, layer)).get(_object_id(layer), ""),)
 
 
-def readers(job: TransformJob) -> list["_PageReader"]:
+def readers(job: Read) -> list["_PageReader"]:
     """One reader per page."""
     shape = _shape(job)
     found = [_PageReader(page, job, shape) for page in _pages(job)]
@@ -357,14 +358,14 @@ def readers(job: TransformJob) -> list["_PageReader"]:
     return found
 
 
-def _path(job: TransformJob, name: str) -> Path:
+def _path(job: Read, name: str) -> Path:
     for source in job.inputs:
         if source.source_id == name:
             return Path(source.path)
     _refuse("layer", f"the capture has no file {name!r}", "layer, count and pages")
 
 
-def _pages(job: TransformJob) -> list[InputFile]:
+def _pages(job: Read) -> list[InputFile]:
     """The pages that count: parts by id replace offset pages, which were a mistake then, and smaller pages those that failed."""
     for prefix in ("part-", "page-"):
         if found := [i for i in job.inputs if i.source_id.startswith(prefix) and not _has_failed(Path(i.path))]:
@@ -383,7 +384,7 @@ def _has_failed(path: Path) -> bool:
         return False  # whoever reads it refuses it
 
 
-def _shape(job: TransformJob) -> _Shape:
+def _shape(job: Read) -> _Shape:
     layer, pages = _document(_path(job, "layer")), _pages(job)
     kind = layer.get("geometryType")
     if kind is None or not pages:
@@ -436,7 +437,7 @@ def _to_wgs84(crs: str | int, bounds: Bounds | None) -> ToWgs84:
     return to_wgs84(crs, bounds)
 
 
-def _kept(job: TransformJob, layer: Json) -> list[Json]:
+def _kept(job: Read, layer: Json) -> list[Json]:
     wanted = options_of(job.options, Options).out_fields
     names = {n.strip().casefold() for n in wanted.split(",")}
     return [f for f in _fields(layer) if _kind(f) in _TYPES and (wanted == "*" or str(f.get("name")).casefold() in names)]
@@ -468,7 +469,7 @@ def _domain(field: Json) -> dict[Any, str]:
 class _PageReader(RowReader):
     """The features of one page."""
 
-    def __init__(self, source: InputFile, job: TransformJob, shape: _Shape) -> None:
+    def __init__(self, source: InputFile, job: Read, shape: _Shape) -> None:
         super().__init__(source)
         self._shape = shape
         fields = _kept(job, shape.layer)

@@ -13,10 +13,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from kfm.connectors.base import InputFile, Refused, TransformJob
+from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.code import hooks_in
 from kfm.connectors.crs import ToWgs84, to_wgs84
 from kfm.connectors.geometry import Point, Problem
+from kfm.connectors.operations import Read
 from kfm.connectors.rows import Batch, Loose
 from kfm.connectors.tabular import CsvReader
 from kfm.connectors.values import cells_text, type_cells
@@ -30,14 +31,14 @@ _PLACE = ("longitude", "latitude", "source_crs", "source_x", "source_y", "geomet
 Cells = Sequence[str]
 
 
-def readers(job: TransformJob) -> list["_Reader"]:
+def readers(job: Read) -> list["_Reader"]:
     """One reader per file."""
     mapping = _mapping(job)
     _compare(job, mapping)
     return [_Reader(source, mapping, job.encoding) for source in job.inputs]
 
 
-def columns(job: TransformJob) -> tuple[Column, ...]:
+def columns(job: Read) -> tuple[Column, ...]:
     """The mapped columns, those that are kept unlisted, and where the record is."""
     mapping = _mapping(job)
     found = [Column(name=c.to, type=c.type, nullable=not c.required, unit=c.unit) for c in mapping.columns]
@@ -52,7 +53,7 @@ def columns(job: TransformJob) -> tuple[Column, ...]:
     return tuple(found)
 
 
-def _mapping(job: TransformJob) -> Mapping:
+def _mapping(job: Read) -> Mapping:
     try:
         return msgspec.convert(with_nulls(job.mapping), Mapping)
     except msgspec.ValidationError as error:
@@ -64,7 +65,7 @@ def _mapping(job: TransformJob) -> Mapping:
         ) from error
 
 
-def _compare(job: TransformJob, mapping: Mapping) -> None:
+def _compare(job: Read, mapping: Mapping) -> None:
     """What is typed here is not typed again: the registry must say the same, and only code may make more of a text."""
     types = {c.name: c.type for c in job.schema}
     code = job.connector is not None and "transform" in hooks_in(Path(job.connector))

@@ -28,8 +28,9 @@ from typing import Annotated, Any, NoReturn
 import msgspec
 import pyarrow.parquet as pq
 
-from kfm.connectors.base import InputFile, Refused, TransformJob
+from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.kind import RowReader, options_of
+from kfm.connectors.operations import Read
 from kfm.connectors.rows import Loose
 from kfm.connectors.sanity import Sane
 from kfm.connectors.text import text_blocks
@@ -91,7 +92,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     min_words: Annotated[int, msgspec.Meta(ge=1)] = 50  # of a web page: one with fewer is taken for an error message
 
 
-def readers(job: TransformJob) -> list["_DocumentReader"]:
+def readers(job: Read) -> list["_DocumentReader"]:
     """One per document."""
     options = options_of(job.options, Options)
     return [_DocumentReader(source, options, job.encoding, job.known_words) for source in job.inputs]
@@ -247,7 +248,7 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
         start = after
 
 
-def companions(job: TransformJob, scratch: Path) -> tuple[str, ...]:
+def companions(job: Read, scratch: Path) -> tuple[str, ...]:
     """The same paragraphs as NDJSON, for those who read line by line."""
     name = f"{job.artifact.rpartition('.')[0]}.ndjson"
     encode = msgspec.json.Encoder(order="deterministic").encode

@@ -20,9 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kfm.connectors.base import InputFile, Refused, TransformJob
+from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.geometry import Point, Problem
 from kfm.connectors.kind import Ask, NotFetched, RowReader, options_of
+from kfm.connectors.operations import Read
 from kfm.connectors.rows import Batch, Loose
 from kfm.connectors.sanity import Sane, limits_for
 from kfm.connectors.tabular import CsvReader
@@ -129,17 +130,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise ValueError("a station is named twice")
 
 
-def columns(job: TransformJob) -> tuple[Column, ...]:
+def columns(job: Read) -> tuple[Column, ...]:
     """The table of a station list, or that of daily values."""
     return STATION_COLUMNS if job.format == "txt" else COLUMNS
 
 
-def key(job: TransformJob) -> tuple[str, ...]:
+def key(job: Read) -> tuple[str, ...]:
     """Its key."""
     return ("station_id",) if job.format == "txt" else KEY
 
 
-def sanity(job: TransformJob) -> tuple[Sane, ...]:
+def sanity(job: Read) -> tuple[Sane, ...]:
     """What can be true of them; values of station files are judged as they are read, by the same table."""
     if job.format == "txt":
         return _STATIONS
@@ -252,7 +253,7 @@ def _below(ask: Ask, name: str) -> str:
 # -- reading
 
 
-def readers(job: TransformJob) -> list[RowReader]:
+def readers(job: Read) -> list[RowReader]:
     """One per data file; the list that is captured beside station files is evidence of what was asked for, not data."""
     options = options_of(job.options, Options)
     if job.format == "txt":

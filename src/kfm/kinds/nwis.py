@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.connectors.base import InputFile, Refused, TransformJob
+from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.geojson import JsonReader
 from kfm.connectors.geometry import Point, Problem
 from kfm.connectors.kind import RowReader, options_of, utc
+from kfm.connectors.operations import Read
 from kfm.connectors.records import Records
 from kfm.connectors.rows import Loose, Row
 from kfm.connectors.sanity import Sane
@@ -123,23 +124,23 @@ _LONGEST = 1 << 20  # characters in a line
 _DATUMS = {"NAD83": "EPSG:4269", "WGS84": "EPSG:4326"}
 
 
-def columns(job: TransformJob) -> tuple[Column, ...]:
+def columns(job: Read) -> tuple[Column, ...]:
     """The columns of the table this job makes."""
     return _TABLES[_service(job)][0]
 
 
-def key(job: TransformJob) -> tuple[str, ...]:
+def key(job: Read) -> tuple[str, ...]:
     """Its business key."""
     return _TABLES[_service(job)][1]
 
 
-def readers(job: TransformJob) -> list[RowReader]:
+def readers(job: Read) -> list[RowReader]:
     """One reader per captured file."""
     service = _service(job)
     return [(_WaterMl if job.format == "json" else _Rdb)(source, service) for source in job.inputs]
 
 
-def _service(job: TransformJob) -> Service:
+def _service(job: Read) -> Service:
     """The option, or what the first file shows."""
     given, first = options_of(job.options, Options).service, job.inputs[0]
     if given or job.format != "json":

@@ -11,11 +11,12 @@ import numpy as np
 import shapely
 from shapely.geometry import mapping, shape
 
-from kfm.connectors.base import InputFile, Refused, TransformJob
+from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.geojson import FEATURE_ID, GeoJsonReader
 from kfm.connectors.geometry import Problem
 from kfm.connectors.kind import Ask, RowReader, near, options_of, utc
 from kfm.connectors.members import Twice, decode_once
+from kfm.connectors.operations import Read
 from kfm.connectors.records import Records
 from kfm.connectors.rows import Loose, Row
 from kfm.connectors.sanity import Sane
@@ -152,12 +153,12 @@ def _refuse_option(what: str, expected: str) -> None:
     raise Refused("options", f"source.options: {what}.", expected=expected, remedy=remedy)
 
 
-def columns(job: TransformJob) -> tuple[Column, ...]:
+def columns(job: Read) -> tuple[Column, ...]:
     """The table of the resource."""
     return _TABLES[_options(job.options).resource][0]
 
 
-def key(job: TransformJob) -> tuple[str, ...]:
+def key(job: Read) -> tuple[str, ...]:
     """What identifies its rows."""
     return _TABLES[_options(job.options).resource][1]
 
@@ -264,7 +265,7 @@ class _Geocode(msgspec.Struct, rename="upper"):
     same: list[str] = []
 
 
-def readers(job: TransformJob) -> list["_Reader"]:
+def readers(job: Read) -> list["_Reader"]:
     """A reader for each page."""
     options = _options(job.options)
     pages = [i for i in job.inputs if i.source_id != _COUNTIES]

@@ -28,10 +28,11 @@ from rasterio.enums import ColorInterp, MaskFlags
 from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.windows import Window
 
-from kfm.connectors.base import InputFile, Refused, TransformJob
+from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.crs import fits, to_wgs84
 from kfm.connectors.geometry import Problem
 from kfm.connectors.kind import RowReader, options_of
+from kfm.connectors.operations import Read
 from kfm.connectors.raster_sniff import BLOCK_BYTES, MAX_SAMPLES, Sniffed, damaged, sniff, too_large
 from kfm.connectors.rows import Loose, Row
 from kfm.connectors.sanity import Sane
@@ -126,14 +127,14 @@ class Layer(NamedTuple):
     valid_time: dt.datetime | None = None
 
 
-def readers(job: TransformJob) -> list["RasterReader"]:
+def readers(job: Read) -> list["RasterReader"]:
     """One reader per file."""
     options = options_of(job.options, Options)
     several = len(job.inputs) > 1
     return [RasterReader(source, f"{job.dataset_id}-{source.source_id}" if several else job.dataset_id, options) for source in job.inputs]
 
 
-def companions(job: TransformJob, scratch: Path) -> tuple[str, ...]:
+def companions(job: Read, scratch: Path) -> tuple[str, ...]:
     """The GeoTIFFs that the table in `scratch` names; others that reading has written are removed."""
     with pq.ParquetFile(scratch / job.artifact) as table:
         named = set(table.read(["asset"])["asset"].to_pylist()) if "asset" in table.schema_arrow.names else set()

@@ -19,10 +19,11 @@ import shapely
 from pyogrio.errors import DataSourceError, FeatureError
 
 from kfm.connectors.archive import MAX_BYTES, unpack
-from kfm.connectors.base import DECODED, InputFile, Refused, TransformJob, refuse_record
+from kfm.connectors.base import DECODED, InputFile, Refused, refuse_record
 from kfm.connectors.crs import Bounds, ToWgs84, to_wgs84
 from kfm.connectors.geometry import Problem
 from kfm.connectors.kind import RowReader, options_of
+from kfm.connectors.operations import Read
 from kfm.connectors.rows import Loose
 from kfm.model.dataset import Column
 from kfm.model.mapping import column_names
@@ -48,12 +49,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_bytes: Annotated[int, msgspec.Meta(ge=1)] = MAX_BYTES  # of the archive, unpacked
 
 
-def columns(job: TransformJob) -> tuple[Column, ...]:
+def columns(job: Read) -> tuple[Column, ...]:
     """The columns of the table, then the shape with what it was before."""
     return _opened(job.inputs[0], options_of(job.options, Options), job.encoding).columns
 
 
-def readers(job: TransformJob) -> list["_Reader"]:
+def readers(job: Read) -> list["_Reader"]:
     """One reader per archive."""
     options = options_of(job.options, Options)
     return [_Reader(source, _opened(source, options, job.encoding), options) for source in job.inputs]

@@ -11,12 +11,13 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit, urlunsplit
 
 import msgspec
 
-from kfm.connectors.base import InputFile, Refused, TransformJob
+from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.geojson import duplicate
 from kfm.connectors.geometry import Geometry, Problem, encode
 from kfm.connectors.json_text import refuse_depth
 from kfm.connectors.kind import Ask, RowReader, near, options_of
 from kfm.connectors.members import Twice, decode_once, twice_around
+from kfm.connectors.operations import Read
 from kfm.connectors.rows import Loose, Row
 from kfm.connectors.sanity import Sane
 from kfm.connectors.text import utf8_blocks
@@ -285,7 +286,7 @@ def _check_version(version: Any, where: str) -> None:
         )
 
 
-def readers(job: TransformJob) -> list["StacReader"]:
+def readers(job: Read) -> list["StacReader"]:
     """One reader per document; collections among them lend their licence to items that state none."""
     licences: dict[str, str] = {}
     found = [StacReader(source, licences) for source in job.inputs]

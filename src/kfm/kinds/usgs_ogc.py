@@ -9,9 +9,10 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import msgspec
 
-from kfm.connectors.base import InputFile, Refused, TransformJob
+from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.geojson import GeoJsonReader
 from kfm.connectors.kind import Ask, near, options_of, utc
+from kfm.connectors.operations import Read
 from kfm.connectors.records import Records
 from kfm.connectors.rows import Batch, Loose, Row, batch_of
 from kfm.connectors.sanity import Sane
@@ -84,13 +85,13 @@ SANITY = (
 )
 
 
-def columns(job: TransformJob) -> tuple[Column, ...]:
+def columns(job: Read) -> tuple[Column, ...]:
     """The columns of the collection; none for code tables, whose properties are taken as they come."""
     name = _collection(job)
     return COLUMNS if name in _DAILY else _MOMENTS if name in _CONTINUOUS else _PLACES if name == _SITES else ()
 
 
-def key(job: TransformJob) -> tuple[str, ...]:
+def key(job: Read) -> tuple[str, ...]:
     """The business key that goes with them."""
     name = _collection(job)
     time = {"observed_on": _DAILY, "observed_at": _CONTINUOUS}
@@ -98,12 +99,12 @@ def key(job: TransformJob) -> tuple[str, ...]:
     return keys.get(name, ("id",))
 
 
-def readers(job: TransformJob) -> list[GeoJsonReader]:
+def readers(job: Read) -> list[GeoJsonReader]:
     """One reader per captured page."""
     return [_Page(source, _collection(job)) for source in job.inputs]
 
 
-def _collection(job: TransformJob) -> str:
+def _collection(job: Read) -> str:
     """The option, or the name `acquire` gave the pages."""
     name = options_of(job.options, Options).collection or job.inputs[0].source_id.rpartition(".")[0]
     if not name:

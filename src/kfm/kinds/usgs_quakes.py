@@ -8,10 +8,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from kfm.connectors.base import InputFile, Refused, TransformJob
+from kfm.connectors.base import InputFile, Refused
 from kfm.connectors.geojson import FEATURE_ID, GeoJsonReader
 from kfm.connectors.geometry import Point
 from kfm.connectors.kind import RowReader, options_of
+from kfm.connectors.operations import Read
 from kfm.connectors.records import Records
 from kfm.connectors.rows import Loose, Row
 from kfm.connectors.sanity import Sane
@@ -104,7 +105,7 @@ class _Event(msgspec.Struct):
     point: _Place | None = msgspec.field(name=_GEOMETRY, default=None)
 
 
-def readers(job: TransformJob) -> list["_Reader"]:
+def readers(job: Read) -> list["_Reader"]:
     """A reader for each file: the feed's GeoJSON or the catalogue's CSV."""
     options = options_of(job.options, Options)
     kind = _Catalogue if job.format == "csv" else _Feed

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformJob, TransformResult
+from kfm.connectors.base import CaptureRefused, ConnectorFailed, TransformResult
+from kfm.connectors.operations import Acquire, Catalogue
 from kfm.evidence.captures import RESERVED
 from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import canonical_url, expand_url, parse_url
@@ -60,8 +61,7 @@ def ask_upstream(world: World, target: Target, log: RunLog, scratch: Path, known
     desk = _Desk(world, target, log, kept, given, urls, found)
     since, _, until = target.win.partition("/")
     source = target.entry.source
-    job = TransformJob(
-        kind="acquire",
+    job = Acquire(
         dataset_id=target.dataset_id,
         source_kind=source.kind,
         options=source.options,
@@ -106,9 +106,7 @@ def offered(world: World, url: str, kind: str, more_hosts: tuple[str, ...]) -> A
                 raise
             return {"path": str(into)}
 
-        job = TransformJob(
-            kind="catalogue", dataset_id="discovered", format="json", urls=(url,), options={"kind": kind}, artifact="found.json"
-        )
+        job = Catalogue(dataset_id="discovered", url=url, form=kind, artifact="found.json")
         try:
             world.acquire(job, scratch, serve, lambda event: None)
         except ConnectorFailed:

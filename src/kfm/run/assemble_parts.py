@@ -8,7 +8,8 @@ import msgspec
 from msgspec import UNSET
 
 from kfm.channel.chain import kept_out
-from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import Books, InputFile, TransformResult
+from kfm.connectors.operations import Collect
 from kfm.evidence.captures import render_raw
 from kfm.evidence.closing import close_runs
 from kfm.evidence.journal import Journal, done_of
@@ -336,11 +337,9 @@ class _Assembly(Work):
             path = open_table(world, pins.dataset_id, {"from": _table_path(pins.dataset_id, part), "digest": part.part}, scratch)
             inputs.append(InputFile(source_id="part", path=str(path.absolute()), digest=part.part))
         whole = [r.books.quarantined == 0 for r in results]
-        job = TransformJob(
-            kind="collect",
+        job = Collect(
             dataset_id=pins.dataset_id,
             source_kind=entry.source.kind,
-            format=entry.source.format,
             inputs=tuple(inputs),
             windows=tuple(_window(p.window) if ok else ("", "") for p, ok in zip(pins.parts, whole)),
             schema=_columns(results),

@@ -11,13 +11,14 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from kfm.connectors.base import EXPLAINED, NEIGHBOUR, CaptureRefused, ConnectorFailed, InputFile, Step, TransformJob, TransformResult
+from kfm.connectors.base import EXPLAINED, NEIGHBOUR, CaptureRefused, ConnectorFailed, InputFile, Step, TransformResult
+from kfm.connectors.operations import Chain, Govern, Join, Search, Twin
 from kfm.judge.release import govern_job
 from kfm.model import canonical, ids
 from kfm.model.dataset import Column, DatasetEntry, Release
 from kfm.model.errors import KfmError
 from kfm.model.labels import explains
-from kfm.run.transforming import transform_job
+from kfm.run.transforming import read_job, transform_job
 from kfm.world.world import Target, World
 from kfm.zones.base import copied, hash_file, note, room
 
@@ -171,7 +172,7 @@ class _Build:
         public = self._world.transform(self._govern(made, scratch, entry, _Beside(first=first)), shown, _hearing(said))
         return self._shown(made._replace(said=said), public, shown, scratch)
 
-    def _govern(self, made: _Made, scratch: Path, entry: DatasetEntry, beside: _Beside) -> TransformJob:
+    def _govern(self, made: _Made, scratch: Path, entry: DatasetEntry, beside: _Beside) -> Govern:
         digest = hash_file(made.table).digest if made.table.is_file() else ""
         before = None if beside.first else self._before
         job = govern_job(entry, made.table, self._target.artifact, made.result.schema, self._rules, digest, before=before)
@@ -205,8 +206,9 @@ class _Build:
         if target.connector is None:
             out = room(scratch, "chain")
             govern = self._govern(made._replace(table=out / "none"), scratch, entry, beside)
-            steps = (twin, govern) if join else (twin, transform_job(target, given), govern)
-            chain = msgspec.structs.replace(twin, kind="chain", steps=steps, inputs=(*twin.inputs, *govern.inputs[1:]))
+            steps = (twin, govern) if join else (twin, read_job(target, given), govern)
+            inputs = (*twin.inputs, *govern.inputs[1:])
+            chain = Chain(dataset_id=target.dataset_id, inputs=inputs, steps=steps, artifact=target.artifact)
             public = self._world.transform(chain, out, _hearing(said))
             result = made.result if join else public.steps_made[-1]
             built = _Made(out, result, made.said if join else said)
@@ -229,29 +231,38 @@ class _Build:
         releases: Mapping[str, Release | None],
     ) -> list[dict[str, str]]:
         """What of the private tables stands in the public files."""
-        job = search_job(self._target, tables, files, despite, releases)
-        result = self._world.transform(job, room(scratch, "searched"), None) if self._target.entry.release is not None else None
-        return [_told(self._target.dataset_id, f) for f in result.found or ()] if result is not None and result.found else []
+        if self._target.entry.release is None:
+            return []
+        result = self._world.transform(search_job(self._target, tables, files, despite, releases), room(scratch, "searched"), None)
+        return [_told(self._target.dataset_id, f) for f in result.found or ()]
 
     def as_captured(self, inputs: Inputs, scratch: Path) -> Path:
         """The captured records as a table, without connector code."""
-        job = transform_job(self._target, inputs)
-        plain = {"connector": None, "schema": (), "business_key": (), "time_column": None, "max_quarantined": 1.0}
+        job = msgspec.structs.replace(transform_job(self._target, inputs), schema=(), business_key=())
+        if not isinstance(job, Join):
+            job = msgspec.structs.replace(job, connector=None, time_column=None, max_quarantined=1.0)
         out = room(scratch, "captured")
-        return out / self._world.transform(msgspec.structs.replace(job, **plain), out, None).artifact
+        return out / self._world.transform(job, out, None).artifact
 
     def _twin(
         self, inputs: Inputs, known: tuple[Column, ...], seed: int, schema: tuple[Column, ...] | None, neighbour: Literal[-1, 0, 1]
-    ) -> TransformJob:
+    ) -> Twin:
         """The files with every hidden place moved inside its cell and every hidden identifier another's, or nobody's.
 
         Keys that tie two inputs of a join together are hidden in both, so the joined table is what has twins, with a `schema` of its own.
         """
         entry = self._target.entry
-        return msgspec.structs.replace(
-            transform_job(self._target, inputs),
-            kind="twin",
-            connector=None,
+        job = read_job(self._target, inputs)
+        return Twin(
+            dataset_id=job.dataset_id,
+            inputs=job.inputs,
+            format=job.format,
+            encoding=job.encoding,
+            records=job.records,
+            business_key=job.business_key,
+            time_column=job.time_column,
+            since=job.since,
+            until=job.until,
             location=entry.location,
             release=entry.release,
             schema=entry.schema if schema is None else schema,
@@ -259,6 +270,7 @@ class _Build:
             suppress=self._rules,
             seed=seed,
             neighbour=neighbour,
+            artifact=job.artifact,
         )
 
 
@@ -268,22 +280,23 @@ def search_job(
     files: Mapping[str, Path],
     despite: Sequence[tuple[str, str]] = (),
     releases: Mapping[str, Release | None] | None = None,
-) -> TransformJob:
+) -> Search:
     """Look for what is private in `tables` in all of `files`."""
     entry = target.entry
     listed = [*tables.items(), *((f"shown/{name}", path) for name, path in files.items())]
     registered = msgspec.json.encode(msgspec.structs.replace(entry, release=None)).decode()
-    return TransformJob(
-        kind="search",
+    assert entry.release is not None
+    return Search(
         dataset_id=entry.dataset_id,
-        format=entry.source.format,
         inputs=tuple(InputFile(source_id=name, path=str(path.absolute()), digest="") for name, path in listed),
         schema=entry.schema,
         business_key=entry.business_key,
         on=entry.source.join_on,
         location=entry.location,
         release=entry.release,
-        options=_plain({"registered": registered, "despite": [list(d) for d in despite], "releases": dict(releases or {})}),
+        registered=registered,
+        despite=tuple(despite),
+        releases=dict(releases or {}),
         artifact=target.artifact,
     )
 

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from kfm.connectors.base import CaptureRefused, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
+from kfm.connectors.operations import Join, Read, Recheck, code_of
 from kfm.evidence.captures import capture_files, parse_checksums, render_raw
 from kfm.evidence.journal import Journal
 from kfm.evidence.quarantine import is_lifted, keep_rows
@@ -73,21 +74,19 @@ def _untold(work: Work, part: PartDone) -> dict[str, Any]:
     return {"rows_read": 0, "rows_written": 0, "content_id": work.world.stand_in(work.target.dataset_id, part.content_id)}
 
 
-def _transformed(work: Work, job: TransformJob, out: Path) -> TransformResult:
+def _transformed(work: Work, job: Read | Join, out: Path) -> TransformResult:
     """The transform; what connector code had a hand in is read and written once more where it has none."""
     result = msgspec.structs.replace(
         work.world.transform(job, out, lambda event: _progress(work, event)), steps=()
     )  # only a release has steps to tell
-    if job.connector is None:
+    if code_of(job) is None:
         return result
     made = out / result.artifact
     if made.is_symlink() or not made.is_file():
         raise IntegrityError(f"{made.name} is no file after the transform.", expected="a table", remedy="Correct the connector.")
     table = InputFile(source_id="table", path=str(made.absolute()), digest="")
-    again = TransformJob(
-        kind="recheck",
+    again = Recheck(
         dataset_id=job.dataset_id,
-        format=job.format,
         inputs=(table,),
         schema=result.schema,
         business_key=job.business_key,
@@ -169,13 +168,13 @@ def _sealed(work: Work, path: Path, scratch: Path, like: Path | None = None) -> 
     return into
 
 
-def _transform_job(work: Work, captured: Captured, base: str | None) -> TransformJob:
+def _transform_job(work: Work, captured: Captured, base: str | None) -> Read | Join:
     folder = capture_folder(work.target.dataset_id, captured.capture_id)
     stored = {name: path if work.private else work.world.data.local(f"{folder}/{name}") for name, path in captured.files.items()}
     inputs = {s["source_id"]: (stored[n], s["digest"]) for n, s in zip(captured.files, captured.sources)}
     job = transform_job(work.target, inputs, known_columns(work.world, work.target, base))
     lifted = work.target.max_quarantined == 1.0  # a person saw this very capture
-    return job if lifted else msgspec.structs.replace(job, known_words=known_words(work.world, work.target, base))
+    return job if lifted or isinstance(job, Join) else msgspec.structs.replace(job, known_words=known_words(work.world, work.target, base))
 
 
 def _store_part(work: Work, wal: Journal, result: TransformResult, out: Path, captured: Captured) -> PartDone:

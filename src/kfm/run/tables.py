@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from kfm.connectors.base import Books, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import Books, InputFile, TransformResult
+from kfm.connectors.operations import Measure, Merge
 from kfm.evidence.journal import Journal
 from kfm.evidence.quarantine import check_added
 from kfm.evidence.version_records import read_facts
@@ -107,11 +108,9 @@ def measured(world: World, target: Target, tables: Tables, base: str | None) -> 
     found = Measured(before=0, after=0)
     with world.data.scratch() as scratch:
         files = [open_table(world, target.dataset_id, a, scratch) for pair in pairs for a in pair]
-        job = TransformJob(
-            kind="measure",
+        job = Measure(
             dataset_id=target.dataset_id,
             source_kind=target.entry.source.kind,
-            format=target.entry.source.format,
             inputs=tuple(InputFile(source_id=f"table-{n}", path=str(f.absolute()), digest="") for n, f in enumerate(files)),
             business_key=target.entry.business_key or tables.result.key,
             artifact=target.artifact,
@@ -262,15 +261,13 @@ def merge_tables(
     `add`: the part is not all there is in its window, so nothing of the base is gone for want of it.
     """
     since, _, until = ("" if add else target.win).partition("/")
-    job = TransformJob(
-        kind="merge",
+    job = Merge(
         dataset_id=target.dataset_id,
         source_kind=target.entry.source.kind,
         answered=None if result.answered is UNSET else result.answered,
         newer=newer,
         captured_at=target.captured_at or None,
         incomplete=result.books.quarantined > 0,
-        format=target.entry.source.format,
         inputs=(
             InputFile(source_id="base", path=str(base[0].absolute()), digest=base[1]),
             InputFile(source_id="part", path=str(part[0].absolute()), digest=part[1]),

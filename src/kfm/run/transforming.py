@@ -6,22 +6,39 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
-from kfm.connectors.base import InputFile, TransformJob
+from kfm.connectors.base import InputFile
+from kfm.connectors.operations import Join, Read
 from kfm.evidence.version_records import read_facts
 from kfm.model.dataset import Column
 from kfm.model.paths import version_path
 from kfm.world.world import Target, World
 
-__all__ = ["known_columns", "known_words", "transform_job"]
+__all__ = ["known_columns", "known_words", "read_job", "transform_job"]
+
+Inputs = Mapping[str, tuple[Path, str]]  # source id -> (path, digest)
 
 
-def transform_job(target: Target, inputs: Mapping[str, tuple[Path, str]], known: tuple[Column, ...] = ()) -> TransformJob:
-    """The transform of `target` over files: source id -> (path, digest). `known`: columns of the official version."""
+def transform_job(target: Target, inputs: Inputs, known: tuple[Column, ...] = ()) -> Read | Join:
+    """The transform of `target` over files. `known`: columns of the official version."""
+    job = read_job(target, inputs, known)
+    if target.entry.source.kind != "join":
+        return job
+    return Join(
+        dataset_id=job.dataset_id,
+        inputs=job.inputs,
+        schema=job.schema,
+        business_key=job.business_key,
+        on=target.entry.source.join_on,
+        artifact=job.artifact,
+    )
+
+
+def read_job(target: Target, inputs: Inputs, known: tuple[Column, ...] = ()) -> Read:
+    """The same for a dataset that is no join."""
     entry = target.entry
     since, _, until = target.win.partition("/")
     again = target.again
-    return TransformJob(
-        kind="join" if entry.source.kind == "join" else "transform",
+    return Read(
         dataset_id=target.dataset_id,
         source_kind=entry.source.kind,
         options=entry.source.options,
@@ -46,7 +63,6 @@ def transform_job(target: Target, inputs: Mapping[str, tuple[Path, str]], known:
         fixes=target.fixes,
         connector=target.connector,
         conflicts="refuse" if entry.conflicts is UNSET else entry.conflicts,
-        on=entry.source.join_on,
         artifact=target.artifact,
     )
 

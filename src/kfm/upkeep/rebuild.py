@@ -50,8 +50,8 @@ def rebuild(world: World, receipt: Receipt, record: dict[str, Any], target: Targ
         rules = suppress_rules(world, target.dataset_id, head.suppressed)
         if target.entry.release is not None or rules:
             before = explained_before(world, target.entry, record.get("records", {}).get(target.artifact), room(scratch, "before"))
-            job = govern_job(target.entry, table, target.artifact, result.schema, rules, hash_file(table).digest, before=before)
-            world.transform(job, room(scratch, "released"), None)
+            release = govern_job(target.entry, table, target.artifact, result.schema, rules, hash_file(table).digest, before=before)
+            world.transform(release, room(scratch, "released"), None)
             table = scratch / "released" / target.artifact
         made = hash_file(table).digest
     return {

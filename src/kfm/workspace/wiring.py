@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from kfm.channel.roots import keep_root, known_root, rolled_back, unlike
-from kfm.connectors.base import TransformJob, TransformResult, toolchain
+from kfm.connectors.base import TransformResult, toolchain
+from kfm.connectors.operations import Chain, TransformJob
 from kfm.keys.attest import KeyFolder
 from kfm.keys.commitments import Vaults
 from kfm.model import ids
@@ -186,7 +187,9 @@ class _Steps:
 
     def _seconds(self, job: TransformJob) -> float:
         entry = self._workspace.readable(job.dataset_id)
-        return float((entry.source if entry is not None else Source()).step_limit) * max(len(job.steps), 1)  # each has its own time
+        return float((entry.source if entry is not None else Source()).step_limit) * (
+            len(job.steps) if isinstance(job, Chain) else 1
+        )  # each has its own time
 
     def _family(self, dataset_id: str) -> list[DatasetEntry]:
         try:

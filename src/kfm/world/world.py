@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import msgspec
 
 from kfm.channel.chain import Channel
-from kfm.connectors.base import TransformJob, TransformResult
+from kfm.connectors.base import TransformResult
+from kfm.connectors.operations import TransformJob
 from kfm.fetch.base import Fetcher
 from kfm.keys.attest import KeyFolder
 from kfm.keys.commitments import SEALED, Vaults, Veil

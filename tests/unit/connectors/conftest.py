@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kfm.connectors.base import InputFile, TransformJob, TransformResult
+from kfm.connectors.base import InputFile, TransformResult
+from kfm.connectors.operations import Read
 from kfm.connectors.process import run_inline
 from kfm.model.dataset import Column
 
@@ -46,17 +47,17 @@ def columns(**types: str) -> tuple[Column, ...]:
 
 
 @pytest.fixture
-def job_of(tmp_path: Path) -> Callable[..., TransformJob]:
+def job_of(tmp_path: Path) -> Callable[..., Read]:
     """Writes the inputs and makes a job."""
 
-    def make(format: str, *contents: bytes | str, schema: dict[str, str] | None = None, **options: Any) -> TransformJob:
+    def make(format: str, *contents: bytes | str, schema: dict[str, str] | None = None, **options: Any) -> Read:
         inputs = []
         for i, content in enumerate(contents):
             path = tmp_path / f"input-{i}"
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
             inputs.append(InputFile(source_id=f"s{i}", path=str(path), digest="sha256:0"))
         options = {"max_quarantined": 1.0} | options
-        return TransformJob(
+        return Read(
             dataset_id="ks_test", format=format, inputs=tuple(inputs), schema=columns(**schema or {}), artifact="ks_test.parquet", **options
         )
 
@@ -64,7 +65,7 @@ def job_of(tmp_path: Path) -> Callable[..., TransformJob]:
 
 
 @pytest.fixture
-def made(tmp_path: Path, job_of: Callable[..., TransformJob]) -> Callable[..., Made]:
+def made(tmp_path: Path, job_of: Callable[..., Read]) -> Callable[..., Made]:
     """Runs a transform inline, each time in a new scratch folder."""
     count = [0]
 

@@ -9,7 +9,8 @@ import sys
 import msgspec
 import pytest
 
-from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, TransformJob, toolchain
+from kfm.connectors.base import CaptureRefused, ConnectorFailed, InputFile, toolchain
+from kfm.connectors.operations import Read
 from kfm.connectors.process import kept_cold, kept_warm, run_inline, run_transform
 from kfm.model.errors import MissingExtra
 
@@ -78,7 +79,8 @@ def test_no_child_of_ours_loads_pandas(tmp_path, how):
     (tmp_path / "a.csv").write_text(CSV)
     code = f"""
 import pathlib, sys
-from kfm.connectors.base import InputFile, TransformJob
+from kfm.connectors.base import InputFile
+from kfm.connectors.operations import Read
 from kfm.connectors.process import {how.__name__}, run_transform
 pids, seen, (source, out) = [], set(), sys.argv[1:]
 def heard(event):
@@ -87,7 +89,7 @@ def heard(event):
     elif event["op"] == "progress":
         maps = pathlib.Path(f"/proc/{{pids[-1]}}/maps").read_text()
         seen.update(name for name in ("_libs/lib.", "libarrow") if name in maps)
-job = TransformJob(dataset_id="obs", format="csv", inputs=(InputFile(source_id="source", path=source, digest=""),), artifact="obs.parquet")
+job = Read(dataset_id="obs", format="csv", inputs=(InputFile(source_id="source", path=source, digest=""),), artifact="obs.parquet")
 with {how.__name__}():
     while not seen:  # one that has ended before we look has nothing to show
         run_transform(job, pathlib.Path(out) / str(len(pids)), on_event=heard)
@@ -239,7 +241,7 @@ def in_workspace(tmp_path):
     def run(code):
         body = "".join(f"    {line}\n" for line in code.splitlines())
         (folder / "connector.py").write_text(f"import os, sys\nws = {str(ws)!r}\n\ndef transform(ctx, rows):\n{body}    yield from rows\n")
-        job = TransformJob(
+        job = Read(
             dataset_id="ks_test", format="csv", artifact="ks_test.parquet", connector=str(folder / "connector.py"),
             inputs=(InputFile(source_id="s0", path=str(ws / "data" / "raw.csv"), digest="sha256:0"),),
         )  # fmt: skip
@@ -316,7 +318,7 @@ def test_what_connector_code_says_in_the_transforms_name_is_not_heard(tmp_path, 
 def run_inline_in_child(job, folder):
     """The same without the parent's ear, in a process of its own: the connector changes the modules it runs in."""
     code = (
-        "import sys, msgspec; from pathlib import Path; from kfm.connectors.base import TransformJob; from kfm.connectors.process import run_inline;"
+        "import sys, msgspec; from pathlib import Path; from kfm.connectors.operations import TransformJob; from kfm.connectors.process import run_inline;"
         "print(run_inline(msgspec.json.decode(sys.argv[1], type=TransformJob), Path(sys.argv[2])).steps[0]['step'])"
     )
     order = [sys.executable, "-c", code, msgspec.json.encode(job).decode(), str(folder)]
@@ -368,9 +370,10 @@ def test_an_interrupted_parent_leaves_no_child(with_code):
 PARENT = """
 import sys
 from pathlib import Path
-from kfm.connectors.base import InputFile, TransformJob
+from kfm.connectors.base import InputFile
+from kfm.connectors.operations import Read
 from kfm.connectors.process import run_transform
-job = TransformJob(dataset_id="d", format="csv", inputs=(InputFile(source_id="s", path=sys.argv[1], digest=""),), connector=sys.argv[2], artifact="d.parquet")
+job = Read(dataset_id="d", format="csv", inputs=(InputFile(source_id="s", path=sys.argv[1], digest=""),), connector=sys.argv[2], artifact="d.parquet")
 def on_event(event):
     if event.get("event") in ("child.start", "ready"):
         print(event["fields"].get("pid", "ready"), flush=True)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kfm.connectors import process
-from kfm.connectors.base import TransformJob
+from kfm.connectors.operations import Read
 from kfm.model.dataset import DatasetEntry, Source
 from kfm.sandbox import confine
 
@@ -86,8 +86,8 @@ def entry(**more: Any) -> DatasetEntry:
     return DatasetEntry(dataset_id="wells", title="Wells", source=Source(url="https://example.org/w.csv", format="csv"), **labels)
 
 
-SHIPPED = TransformJob(dataset_id="wells", format="csv", artifact="wells.parquet")
-CODED = TransformJob(dataset_id="wells", format="csv", artifact="wells.parquet", connector="connector.py")
+SHIPPED = Read(dataset_id="wells", format="csv", artifact="wells.parquet")
+CODED = Read(dataset_id="wells", format="csv", artifact="wells.parquet", connector="connector.py")
 HIDDEN = {"sensitivity": "restricted", "policy_label": "restricted"}
 
 
@@ -104,7 +104,7 @@ HIDDEN = {"sensitivity": "restricted", "policy_label": "restricted"}
     ],
 )
 def test_what_may_run_where_the_kernel_cannot_hold_it(
-    job: TransformJob, entries: list[DatasetEntry], linux: bool, macos: bool, monkeypatch: pytest.MonkeyPatch
+    job: Read, entries: list[DatasetEntry], linux: bool, macos: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for platform, expected in (("linux", linux), ("darwin", macos)):
         monkeypatch.setattr(sys, "platform", platform)

@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kfm.connectors.base import Books, InputFile, Refused, TransformJob
+from kfm.connectors.base import Books, InputFile, Refused
 from kfm.connectors.kind import Ask
+from kfm.connectors.operations import Acquire, Read
 from kfm.connectors.process import run_inline
 from kfm.kinds import arcgis, nws, usgs_ogc
 
@@ -97,7 +98,7 @@ def test_a_kind_knows_which_column_tells_the_newest(tmp_path: Path) -> None:
     events = [event(2.5, 1528967887700), event(2.7, 1528967999700), event(2.6, 1528967900000)]
     (tmp_path / "in").write_text(json.dumps({"type": "FeatureCollection", "features": events}))
     source = InputFile(source_id="s", path=str(tmp_path / "in"), digest="")
-    job = TransformJob(
+    job = Read(
         dataset_id="d",
         source_kind="usgs_quakes",
         format="geojson",
@@ -122,8 +123,7 @@ def asking(folder: Path, kind: str, answers: dict[str, Any], url: str, conflicts
         path.write_text(json.dumps(next(a for part, a in answers.items() if part in message["url"])))
         return {"path": str(path)}
 
-    job = TransformJob(
-        kind="acquire",
+    job = Acquire(
         dataset_id="d",
         source_kind=kind,
         format="json",

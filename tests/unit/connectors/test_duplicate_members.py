@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from kfm.connectors.base import InputFile, TransformJob
+from kfm.connectors.base import InputFile
 from kfm.connectors.members import Twice, decode_once, named_twice
+from kfm.connectors.operations import Read
 from kfm.connectors.process import run_inline
 
 SCHEMA = {"id": "integer", "mag": "number", "place": "string"}
@@ -197,7 +198,7 @@ def test_every_kind_of_source_sets_such_a_record_aside(
     if kind == "arcgis":
         (tmp_path / "layer").write_text(LAYER)
         inputs.insert(0, InputFile(source_id="layer", path=str(tmp_path / "layer"), digest=""))
-    job = TransformJob(dataset_id="d", source_kind=kind, format=format, inputs=tuple(inputs), max_quarantined=1.0, artifact="d.parquet")
+    job = Read(dataset_id="d", source_kind=kind, format=format, inputs=tuple(inputs), max_quarantined=1.0, artifact="d.parquet")
     result = run_inline(job, tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "d.quarantine.jsonl").read_text().splitlines()]
     assert found and [(r["rule"], r["line"]) for r in rows] == [("json.duplicate", 3)]

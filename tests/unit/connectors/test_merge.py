@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kfm.connectors.base import CaptureRefused, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
+from kfm.connectors.operations import Merge
 from kfm.connectors.process import run_inline, run_transform
 from kfm.model.dataset import Column
 from kfm.model.ids import digest
@@ -31,9 +32,7 @@ def merged(
     folder: Path, base: list[tuple[str, str, int, float | None]], part: list[tuple[str, str, int, float | None]], **more: object
 ) -> TransformResult:
     inputs = (table(folder, "base", base), table(folder, "part", part))
-    job = TransformJob(
-        kind="merge", dataset_id="d", format="csv", inputs=inputs, schema=COLUMNS, business_key=("id", "part"), artifact="d.parquet", **more
-    )
+    job = Merge(dataset_id="d", inputs=inputs, schema=COLUMNS, business_key=("id", "part"), artifact="d.parquet", **more)
     return run_inline(job, folder)
 
 
@@ -69,10 +68,8 @@ def test_the_same_window_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     merged(tmp_path, base, [("b", "x", DAY, 5.0)])
     once = (tmp_path / "d.parquet").read_bytes()
     (tmp_path / "base.parquet").write_bytes(once)
-    job = TransformJob(
-        kind="merge",
+    job = Merge(
         dataset_id="d",
-        format="csv",
         inputs=(
             InputFile(source_id="base", path=str(tmp_path / "base.parquet"), digest=""),
             table(tmp_path, "part", [("b", "x", DAY, 5.0)]),
@@ -89,8 +86,6 @@ def test_the_same_window_twice_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_a_column_of_another_type_is_refused_by_name(tmp_path: Path) -> None:
     inputs = (table(tmp_path, "base", [("a", "x", DAY, 1.0)]), table(tmp_path, "part", [("a", "x", DAY, 1.0)]))
     changed = (*COLUMNS[:3], Column(name="value", type="string"))
-    job = TransformJob(
-        kind="merge", dataset_id="d", format="csv", inputs=inputs, schema=changed, business_key=("id",), artifact="d.parquet"
-    )
+    job = Merge(dataset_id="d", inputs=inputs, schema=changed, business_key=("id",), artifact="d.parquet")
     with pytest.raises(CaptureRefused, match="value"):
         run_inline(job, tmp_path)

@@ -66,9 +66,10 @@ def test_structure_is_found_across_windows_and_escapes():
 MEASURE = """
 import resource, sys, tempfile
 from pathlib import Path
-from kfm.connectors.base import CaptureRefused, InputFile, TransformJob
+from kfm.connectors.base import CaptureRefused, InputFile
+from kfm.connectors.operations import Read
 from kfm.connectors.process import run_transform
-job = TransformJob(dataset_id="d", format=sys.argv[1], inputs=(InputFile(source_id="s", path=sys.argv[2], digest=""),), artifact="d.parquet")
+job = Read(dataset_id="d", format=sys.argv[1], inputs=(InputFile(source_id="s", path=sys.argv[2], digest=""),), artifact="d.parquet")
 try:
     said = f"{run_transform(job, Path(tempfile.mkdtemp(dir=Path(sys.argv[2]).parent))).rows} rows"
 except CaptureRefused as refused:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from kfm.connectors import text
-from kfm.connectors.base import InputFile, TransformJob
+from kfm.connectors.base import InputFile
 from kfm.connectors.feed import Context, Feed
 from kfm.connectors.kind import RowReader
+from kfm.connectors.operations import Read
 from kfm.connectors.process import run_inline
 from kfm.connectors.rejects import check_value, record_digest
 from kfm.connectors.rows import Loose, batch_of
@@ -169,9 +170,7 @@ class Wells(RowReader):
 def test_connector_code_is_given_typed_corrections_and_what_was_held(tmp_path: Path) -> None:
     source = InputFile(source_id="s", path="", digest="")
     fixes = {record_digest("two"): {"depth": "2", "on": "2002-02-02"}, record_digest("three"): {"id": "c"}}
-    job = TransformJob(
-        dataset_id="d", format="csv", inputs=(source,), schema=(Column(name="id", type="string"),), fixes=fixes, artifact="d"
-    )
+    job = Read(dataset_id="d", format="csv", inputs=(source,), schema=(Column(name="id", type="string"),), fixes=fixes, artifact="d")
     seen: list[Any] = []
     context = Context(job, tmp_path, lambda _: None)
     feed = Feed(job, lambda _, rows: (seen.append(r) or r for r in rows), context, [Wells(source)])
@@ -180,7 +179,7 @@ def test_connector_code_is_given_typed_corrections_and_what_was_held(tmp_path: P
 
 
 def test_rows_beyond_what_people_can_decide_are_counted_only(
-    job_of: Callable[..., TransformJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job_of: Callable[..., Read], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kfm.connectors.rejects._MOST", 5)
     result = run_inline(job_of("csv", csv(*range(1, 10)), schema=SCHEMA), tmp_path)

@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from kfm.connectors import text as texts_of
-from kfm.connectors.base import InputFile, TransformJob
+from kfm.connectors.base import InputFile
 from kfm.connectors.characters import check_texts
 from kfm.connectors.merge import merge
+from kfm.connectors.operations import Merge, Read
 from kfm.connectors.process import run_inline
 from kfm.model.dataset import Column
 
@@ -73,7 +74,7 @@ def test_free_text_may_hold_anything_and_json_hides_nothing(tmp_path: Path) -> N
         (tmp_path / "in").write_text(json.dumps(body))
         columns = (Column(name="id", type="string"), Column(name="note", type="json", **text))
         source = InputFile(source_id="s", path=str(tmp_path / "in"), digest="")
-        job = TransformJob(dataset_id="d", format="json", inputs=(source,), schema=columns, max_quarantined=1.0, artifact="d.parquet")
+        job = Read(dataset_id="d", format="json", inputs=(source,), schema=columns, max_quarantined=1.0, artifact="d.parquet")
         result = run_inline(job, tmp_path)
         aside = (tmp_path / "d.quarantine.jsonl").read_text().splitlines() if result.quarantine else []
         return result.rows, [json.loads(line)["rule"] for line in aside]
@@ -134,9 +135,7 @@ def test_an_update_in_another_spelling_takes_the_place_of_its_key(tmp_path: Path
 
     base, part = table("base", (NFD, "old"), ("b", "old"), (NFC, "twin")), table("part", (f"{NFC} ", "new"), ("c", "new"))
     columns = tuple(Column(name=n, type="string") for n in ("id", "note"))
-    job = TransformJob(
-        kind="merge", dataset_id="d", format="csv", inputs=(base, part), schema=columns, business_key=("id",), artifact="d.parquet"
-    )
+    job = Merge(dataset_id="d", inputs=(base, part), schema=columns, business_key=("id",), artifact="d.parquet")
     result = merge(job, tmp_path)
     rows = pq.read_table(tmp_path / "d.parquet").to_pylist()
     assert [(r["id"], r["note"]) for r in rows] == [(f"{NFC} ", "new"), ("b", "old"), ("c", "new")]
@@ -192,7 +191,7 @@ def test_a_mapped_file_with_its_header_again_loses_nothing_else(tmp_path: Path) 
         "columns": [{"from": "Id", "to": "id", "type": "string"}, {"from": "Size", "to": "size", "type": "number"}],
     }
     source = InputFile(source_id="s", path=str(tmp_path / "in"), digest="")
-    job = TransformJob(dataset_id="d", source_kind="delimited", format="csv", inputs=(source,), mapping=mapping, artifact="d.parquet")
+    job = Read(dataset_id="d", source_kind="delimited", format="csv", inputs=(source,), mapping=mapping, artifact="d.parquet")
     result = run_inline(job, tmp_path)
     assert pq.read_table(tmp_path / "d.parquet").to_pylist() == [{"id": "a", "size": 1.5}, {"id": "b", "size": 2.5}]
     assert result.books.dropped == {"repeated header": 1} and len(result.warnings) == 2
@@ -250,7 +249,7 @@ def test_every_kind_of_source_looks_at_its_text_and_tells_what_is_odd(tmp_path: 
     (tmp_path / "in").write_bytes(b"\xef\xbb\xbf" + body + b"\x1a")
     source = InputFile(source_id="s", path=str(tmp_path / "in"), digest="")
     name = kind.partition(" ")[0]
-    job = TransformJob(dataset_id="d", source_kind=name, format=format, inputs=(source,), max_quarantined=1.0, artifact="d.parquet")
+    job = Read(dataset_id="d", source_kind=name, format=format, inputs=(source,), max_quarantined=1.0, artifact="d.parquet")
     result = run_inline(job, tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "d.quarantine.jsonl").read_bytes().splitlines()]
     assert [r["rule"] for r in rows] == ["text.direction"] and "U+202E" in rows[0]["reason"]

@@ -11,7 +11,8 @@ import pytest
 from msgspec import UNSET
 from tests.conftest import SHARED
 
-from kfm.connectors.base import CaptureRefused, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
+from kfm.connectors.operations import Merge, Read
 from kfm.connectors.process import run_inline
 
 RULES = {"aliases": "ids", "state": "state", "into": "merged_into", "time": "occurred_at", "revision": "updated_at"}
@@ -47,18 +48,18 @@ class World:
         self.count += 1
         scratch = self.folder / str(self.count)
         scratch.mkdir()
-        common = {"dataset_id": "d", "source_kind": "usgs_quakes", "format": "geojson", "artifact": "d.parquet"}
+        common = {"dataset_id": "d", "source_kind": "usgs_quakes", "artifact": "d.parquet"}
         area = more.pop("area", ())
-        part = run_inline(TransformJob(**common, inputs=(_input("feed", source),), area=area), scratch)  # type: ignore[arg-type]
+        part = run_inline(Read(**common, format="geojson", inputs=(_input("feed", source),), area=area), scratch)  # type: ignore[arg-type]
         result, made = part, scratch / "d.parquet"
         if self.base.name:
             made = scratch / "merged" / "d.parquet"
             made.parent.mkdir()
             inputs = (_input("base", self.base), _input("part", scratch / "d.parquet"))
             answered = None if part.answered is UNSET else part.answered
-            merge = {"kind": "merge", "schema": part.schema, "business_key": ("event_id",), "inputs": inputs, "answered": answered}
+            merge = {"schema": part.schema, "business_key": ("event_id",), "inputs": inputs, "answered": answered}
             asked = common | merge | more
-            result = run_inline(TransformJob(**asked), made.parent)  # type: ignore[arg-type]
+            result = run_inline(Merge(**asked), made.parent)  # type: ignore[arg-type]
             assert result.books.balanced
             assert result.books.read == part.books.written
         self.base = made

@@ -13,8 +13,9 @@ import shapely
 from pyproj import Transformer
 from tests.conftest import SHARED
 
-from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformJob
+from kfm.connectors.base import CaptureRefused, InputFile, Refused
 from kfm.connectors.kind import Ask
+from kfm.connectors.operations import Acquire, Read
 from kfm.connectors.process import run_inline
 from kfm.kinds import arcgis
 
@@ -90,9 +91,7 @@ def _holds(value: int, op: str, bound: int) -> bool:
 
 
 def asked(ask: Callable[[dict[str, Any]], dict[str, Any]], url: str = LAYER, **options: Any) -> None:
-    job = TransformJob(
-        kind="acquire", dataset_id="d", source_kind="arcgis", format="json", urls=(url,), options=options, artifact="d.parquet"
-    )
+    job = Acquire(dataset_id="d", source_kind="arcgis", format="json", urls=(url,), options=options, artifact="d.parquet")
     arcgis.acquire(Ask(job, ask, lambda *_, **__: None))
 
 
@@ -103,7 +102,7 @@ def refused(ask: Callable[[dict[str, Any]], dict[str, Any]], url: str = LAYER, *
 
 
 def table(folder: Path, inputs: list[InputFile], **more: Any) -> tuple[Any, list[dict[str, Any]]]:
-    job = TransformJob(dataset_id="d", source_kind="arcgis", format="json", inputs=tuple(inputs), artifact="d.parquet", **more)
+    job = Read(dataset_id="d", source_kind="arcgis", format="json", inputs=tuple(inputs), artifact="d.parquet", **more)
     return run_inline(job, folder), pq.read_table(folder / "d.parquet").to_pylist()
 
 

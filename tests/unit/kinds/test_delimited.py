@@ -10,7 +10,8 @@ import pytest
 import shapely
 from tests.conftest import SHARED
 
-from kfm.connectors.base import CaptureRefused, InputFile, TransformJob
+from kfm.connectors.base import CaptureRefused, InputFile
+from kfm.connectors.operations import Read
 from kfm.connectors.process import run_inline
 from kfm.kinds import delimited
 from kfm.model.dataset import Column
@@ -25,12 +26,12 @@ DATA = SHARED / "data"
 WELLS = DATA / "kgs" / "Morel" / "Wells_14125.csv"
 
 
-def job(folder: Path, source: Path | str | bytes, mapping: dict[str, Any], **more: Any) -> TransformJob:
+def job(folder: Path, source: Path | str | bytes, mapping: dict[str, Any], **more: Any) -> Read:
     if not isinstance(source, Path):
         (folder / "given").write_bytes(source if isinstance(source, bytes) else source.encode())
         source = folder / "given"
     inputs = (InputFile(source_id="s", path=str(source), digest=""),)
-    return TransformJob(
+    return Read(
         dataset_id="d", source_kind="delimited", format="csv", inputs=inputs, mapping=mapping, artifact="d.parquet", **more
     )  # fmt: skip
 

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import SHARED
 
-from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformJob, TransformResult
+from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformResult
+from kfm.connectors.operations import Read
 from kfm.connectors.process import run_inline
 from kfm.kinds import documents
 from kfm.samples import kansas as sample_kansas
@@ -25,9 +26,9 @@ recorded = [
 ]
 
 
-def job(*files: Path, encoding: str | None = None, **options: Any) -> TransformJob:
+def job(*files: Path, encoding: str | None = None, **options: Any) -> Read:
     inputs = tuple(InputFile(source_id=f.stem, path=str(f), digest="") for f in files)
-    return TransformJob(
+    return Read(
         dataset_id="treaties",
         source_kind="documents",
         format="txt",
@@ -44,7 +45,7 @@ def made(tmp_path: Path, raw: bytes, **options: Any) -> list[dict[str, Any]]:
     return table(tmp_path, job(file, **options))[0]
 
 
-def table(tmp_path: Path, asked: TransformJob) -> tuple[list[dict[str, Any]], TransformResult]:
+def table(tmp_path: Path, asked: Read) -> tuple[list[dict[str, Any]], TransformResult]:
     scratch = tmp_path / "scratch"
     scratch.mkdir(exist_ok=True)
     result = run_inline(asked, scratch)

@@ -12,8 +12,9 @@ import pytest
 from tests.conftest import SHARED
 
 from kfm.connectors import text
-from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformJob, TransformResult
+from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformResult
 from kfm.connectors.kind import Ask, NotFetched
+from kfm.connectors.operations import Acquire, Read
 from kfm.connectors.process import run_inline
 from kfm.kinds import ghcnd
 
@@ -31,9 +32,9 @@ def month(values: dict[int, str | int], yyyymm: str = "201907", element: str = "
     return f"{station}{yyyymm}{element}" + "".join(f"{s:5}   " if isinstance(s, int) else s for s in slots)
 
 
-def job(*files: Path, form: str = "dly", **options: Any) -> TransformJob:
+def job(*files: Path, form: str = "dly", **options: Any) -> Read:
     inputs = tuple(InputFile(source_id=f.stem, path=str(f), digest="") for f in files)
-    return TransformJob(
+    return Read(
         dataset_id="daily", source_kind="ghcnd", format=form, inputs=inputs, options=options, artifact="x.parquet", max_quarantined=1.0
     )
 
@@ -353,9 +354,7 @@ class Upstream:
         self.logged: list[str] = []
 
     def ask(self, form: str = "dly", urls: tuple[str, ...] = (TREE,), **options: Any) -> Ask:
-        asking = TransformJob(
-            kind="acquire", dataset_id="daily", source_kind="ghcnd", format=form, urls=urls, options=options, artifact="x.parquet"
-        )
+        asking = Acquire(dataset_id="daily", source_kind="ghcnd", format=form, urls=urls, options=options, artifact="x.parquet")
         return Ask(asking, self._serve, lambda event, **fields: self.logged.append(f"{event} {fields}"))
 
     def _serve(self, message: dict[str, Any]) -> dict[str, Any]:

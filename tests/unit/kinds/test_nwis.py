@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import SHARED
 
-from kfm.connectors.base import CaptureRefused, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
+from kfm.connectors.operations import Merge, Read
 from kfm.connectors.process import run_inline
 from kfm.kinds import nwis
 
@@ -54,7 +55,7 @@ def read(tmp_path: Path) -> Callable[..., Made]:
             path.write_bytes(content.encode())
             content = path
         source = InputFile(source_id="s0", path=str(content), digest="sha256:0")
-        job = TransformJob(
+        job = Read(
             dataset_id="ks_gauges",
             source_kind="nwis",
             format=format,
@@ -312,7 +313,7 @@ def test_a_provisional_value_that_is_approved_changes_its_own_row_only(read: Cal
     after = [*before[:1], point("11.5", "2020-02-15T00:00:00.000", "A", "e"), *before[2:]]
     old, new = (read(document(series(points)), "json") for points in (before, after))
     tables = tuple(InputFile(source_id=n, path=str(m.folder / "x.parquet"), digest="sha256:0") for n, m in (("base", old), ("part", new)))
-    job = TransformJob(kind="merge", dataset_id="ks_gauges", format="parquet", inputs=tables, business_key=nwis.KEY, artifact="y.parquet")
+    job = Merge(dataset_id="ks_gauges", inputs=tables, business_key=nwis.KEY, artifact="y.parquet")
     merged = run_inline(job, tmp_path)
     rows = pq.read_table(tmp_path / "y.parquet").to_pylist()
     assert (merged.books.written, merged.books.unchanged, len(rows)) == (1, 2, 3)

@@ -10,8 +10,9 @@ import pytest
 import shapely
 from tests.conftest import SHARED
 
-from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformJob, TransformResult
+from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformResult
 from kfm.connectors.kind import Ask
+from kfm.connectors.operations import Acquire, Read
 from kfm.connectors.process import run_inline
 from kfm.kinds import nws
 
@@ -46,7 +47,7 @@ def made(folder: Path, *sources: Path | str, counties: Path | str | None = None,
             path.write_text(source)
         name = f"page-{i + 1:04}" if i < len(sources) else "counties"
         inputs.append(InputFile(source_id=name, path=str(path), digest=""))
-    job = TransformJob(
+    job = Read(
         dataset_id="d",
         source_kind="nws",
         format="json",
@@ -88,9 +89,7 @@ def asked(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
                 path.write_text(answer)
             return {"path": str(path)}
 
-        job = TransformJob(
-            kind="acquire", dataset_id="d", source_kind="nws", options=options, urls=urls, format="json", artifact="d.parquet"
-        )
+        job = Acquire(dataset_id="d", source_kind="nws", options=options, urls=urls, format="json", artifact="d.parquet")
         nws.acquire(Ask(job, serve, lambda *_, **__: None))
         return messages
 
@@ -292,7 +291,7 @@ def test_every_unit_upstream_uses_becomes_the_declared_one(tmp_path: Path) -> No
     assert [r["precipitation_last_hour"] for r in table] == [None, None, None, None, 12.2, 12.2]
     assert table[5]["barometric_pressure"] == 100980
     assert [r["temperature_quality"] for r in table] == ["V", None, None, None, None, None]
-    job = TransformJob(dataset_id="d", format="json", options={"resource": "observations"}, artifact="d.parquet")
+    job = Read(dataset_id="d", format="json", options={"resource": "observations"}, artifact="d.parquet")
     units = {c.name: c.unit for c in nws.columns(job)}
     assert (units["temperature"], units["wind_speed"], units["precipitation_last_hour"]) == ("Cel", "m/s", "mm")
 
@@ -357,9 +356,7 @@ class TestRecordings:
         source = NWS / "alerts/active.status=actual.2025-12-15.json"
         result = made(tmp_path, source, state="KS")
         assert (result.books.read, result.books.written, result.books.dropped) == (529, 0, {"other-state": 529})
-        job = TransformJob(
-            dataset_id="d", format="json", inputs=(InputFile(source_id="p", path=str(source), digest=""),), artifact="d.parquet"
-        )
+        job = Read(dataset_id="d", format="json", inputs=(InputFile(source_id="p", path=str(source), digest=""),), artifact="d.parquet")
         (reader,) = nws.readers(job)
         found = [r.row for r in reader.rows() if r.row is not None]
         assert (len(found), sum(r["geometry"] is None for r in found)) == (529, 510)

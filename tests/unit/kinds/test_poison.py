@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from kfm.connectors.base import InputFile, TransformJob, TransformResult
+from kfm.connectors.base import InputFile, TransformResult
+from kfm.connectors.operations import Read
 from kfm.connectors.process import run_inline
 from kfm.kinds import shapefile
 from kfm.model.dataset import Column
@@ -578,7 +579,7 @@ def tried(feed: Feed, records: list[Record], folder: Path) -> tuple[TransformRes
         (folder / "in" / name).write_bytes(content)
         inputs.append(InputFile(source_id=name, path=str(folder / "in" / name), digest=f"sha256:{folder.name}"))
     job = {"dataset_id": "d", "source_kind": feed.kind, "format": feed.format, "artifact": "d.parquet", "captured_at": CAPTURED}
-    result = run_inline(TransformJob(**job, inputs=tuple(inputs), max_quarantined=feed.share, **feed.more), folder)  # type: ignore[arg-type]
+    result = run_inline(Read(**job, inputs=tuple(inputs), max_quarantined=feed.share, **feed.more), folder)  # type: ignore[arg-type]
     assert result.books.balanced
     rows = pq.read_table(folder / result.artifact).to_pylist()
     aside = (folder / result.quarantine).read_text().splitlines() if result.quarantine else []

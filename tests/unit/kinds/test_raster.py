@@ -21,7 +21,8 @@ from rasterio.enums import ColorInterp
 from rasterio.warp import transform_bounds
 from tests.conftest import SHARED, tree
 
-from kfm.connectors.base import CaptureRefused, InputFile, TransformJob
+from kfm.connectors.base import CaptureRefused, InputFile
+from kfm.connectors.operations import Read
 from kfm.connectors.process import run_inline, run_transform
 from kfm.kinds import raster
 
@@ -53,10 +54,10 @@ def cleared() -> None:
         path.unlink()
 
 
-def job(*paths: Path, **options: Any) -> TransformJob:
+def job(*paths: Path, **options: Any) -> Read:
     inputs = tuple(InputFile(source_id=f"s{n}", path=str(p), digest="") for n, p in enumerate(paths, 1))
     kind = paths[0].suffix.lstrip(".")
-    return TransformJob(dataset_id="ds", source_kind="raster", format=kind, inputs=inputs, options=options, artifact="x.parquet")
+    return Read(dataset_id="ds", source_kind="raster", format=kind, inputs=inputs, options=options, artifact="x.parquet")
 
 
 def made(*paths: Path, **options: Any) -> list[dict[str, Any]]:
@@ -370,8 +371,8 @@ def test_memory_does_not_grow_with_the_image(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     source = tif(tmp_path / "big.tif", rng.integers(1, 255, (4, 5000, 5000), dtype="u1"))  # 100 MB that cannot be compressed
     code = (
-        "import sys; from pathlib import Path; from kfm.connectors.base import *; from kfm.kinds import raster;"
-        "j = TransformJob(dataset_id='ds', format='tif', artifact='x', inputs=(InputFile(source_id='s', path=sys.argv[1], digest=''),));"
+        "import sys; from pathlib import Path; from kfm.connectors.base import *; from kfm.connectors.operations import Read; from kfm.kinds import raster;"
+        "j = Read(dataset_id='ds', format='tif', artifact='x', inputs=(InputFile(source_id='s', path=sys.argv[1], digest=''),));"
         "print(next(raster.readers(j)[0].rows()).row['width'], Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
     )
     out = subprocess.run([sys.executable, "-c", code, str(source)], capture_output=True, text=True, check=True)

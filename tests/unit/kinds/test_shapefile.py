@@ -16,7 +16,8 @@ import shapely
 from pyproj import CRS
 from tests.conftest import SHARED
 
-from kfm.connectors.base import CaptureRefused, InputFile, TransformJob
+from kfm.connectors.base import CaptureRefused, InputFile
+from kfm.connectors.operations import Read
 from kfm.connectors.process import run_inline
 from kfm.kinds import shapefile
 
@@ -70,7 +71,7 @@ def table(folder: Path, source: Path | bytes, **more: Any) -> tuple[Any, list[di
         (folder / "given.zip").write_bytes(source)
         source = folder / "given.zip"
     inputs = (InputFile(source_id="s", path=str(source), digest=""),)
-    job = TransformJob(dataset_id="d", source_kind="shapefile", format="zip", inputs=inputs, artifact="d.parquet", **more)
+    job = Read(dataset_id="d", source_kind="shapefile", format="zip", inputs=inputs, artifact="d.parquet", **more)
     return run_inline(job, folder), pq.read_table(folder / "d.parquet").to_pylist()
 
 

@@ -8,8 +8,9 @@ import pystac
 import pytest
 from tests.conftest import SHARED
 
-from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformJob
+from kfm.connectors.base import CaptureRefused, InputFile, Refused
 from kfm.connectors.kind import Ask
+from kfm.connectors.operations import Acquire, Read
 from kfm.connectors.process import run_inline
 from kfm.kinds import stac
 
@@ -41,9 +42,9 @@ def page(*items: Any, **more: Any) -> dict[str, Any]:
     return {"type": "FeatureCollection", "features": list(items), **more}
 
 
-def job(*paths: Path, **more: Any) -> TransformJob:
+def job(*paths: Path, **more: Any) -> Read:
     inputs = tuple(InputFile(source_id=f"stac-{n:05}", path=str(p), digest="") for n, p in enumerate(paths, 1))
-    return TransformJob(dataset_id="scenes", source_kind="stac", format="json", inputs=inputs, artifact="x.parquet", **more)
+    return Read(dataset_id="scenes", source_kind="stac", format="json", inputs=inputs, artifact="x.parquet", **more)
 
 
 def saved(folder: Path, *documents: Any) -> list[Path]:
@@ -86,9 +87,7 @@ class Server:
         return {"path": str(path)}
 
     def acquire(self, *urls: str, since: str | None = None, until: str | None = None, **options: Any) -> "Server":
-        order = TransformJob(
-            kind="acquire", dataset_id="s", format="json", urls=urls, options=options, since=since, until=until, artifact="x.parquet"
-        )
+        order = Acquire(dataset_id="s", format="json", urls=urls, options=options, since=since, until=until, artifact="x.parquet")
         stac.acquire(Ask(order, self, lambda event, **_: self.events.append(event)))
         return self
 

@@ -11,8 +11,9 @@ import pytest
 import shapely
 from tests.conftest import SHARED
 
-from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformJob, TransformResult
+from kfm.connectors.base import CaptureRefused, InputFile, Refused, TransformResult
 from kfm.connectors.kind import Ask, NotFetched
+from kfm.connectors.operations import Acquire, Merge, Read
 from kfm.connectors.process import run_inline
 from kfm.kinds import usgs_ogc
 
@@ -77,7 +78,7 @@ def read(tmp_path: Path) -> Callable[..., Made]:
             if isinstance(content, str):
                 path.write_text(content)
             inputs.append(InputFile(source_id=f"{name}.{i:05d}" if name else "s0", path=str(path), digest="sha256:0"))
-        job = TransformJob(
+        job = Read(
             dataset_id="ks_gauges",
             source_kind="usgs_ogc",
             format="json",
@@ -108,8 +109,7 @@ def walk(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
             path.write_text(answers[message["url"]])
             return {"path": str(path)}
 
-        job = TransformJob(
-            kind="acquire",
+        job = Acquire(
             dataset_id="ks_gauges",
             source_kind="usgs_ogc",
             format="json",
@@ -264,7 +264,7 @@ def test_a_provisional_value_that_is_approved_changes_its_own_row_only(read: Cal
     revised = feature("2026-01-02", "1.7", approval_status="Approved", last_modified="2026-09-01T00:00:00Z") | {"id": "another-row-id"}
     old, new = read(page(*map(feature, days))), read(page(feature(days[0]), revised, feature(days[2])))
     tables = tuple(InputFile(source_id=n, path=str(m.folder / "x.parquet"), digest="sha256:0") for n, m in (("base", old), ("part", new)))
-    job = TransformJob(kind="merge", dataset_id="ks_g", format="parquet", inputs=tables, business_key=usgs_ogc.KEY, artifact="y.parquet")
+    job = Merge(dataset_id="ks_g", inputs=tables, business_key=usgs_ogc.KEY, artifact="y.parquet")
     merged = run_inline(job, tmp_path)
     rows = pq.read_table(tmp_path / "y.parquet").to_pylist()
     assert (merged.books.written, merged.books.unchanged) == (1, 2)

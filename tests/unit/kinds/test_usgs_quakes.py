@@ -10,7 +10,8 @@ import pytest
 import shapely
 from tests.conftest import SHARED
 
-from kfm.connectors.base import CaptureRefused, InputFile, TransformJob, TransformResult
+from kfm.connectors.base import CaptureRefused, InputFile, TransformResult
+from kfm.connectors.operations import Read
 from kfm.connectors.process import run_inline
 
 needs_shared = [
@@ -39,7 +40,7 @@ def made(folder: Path, source: Path | str, format: str = "geojson", **more: Any)
         source = folder / "given"
     inputs = (InputFile(source_id="s", path=str(source), digest=""),)
     more = {"max_quarantined": 1.0} | more
-    job = TransformJob(dataset_id="d", source_kind="usgs_quakes", format=format, inputs=inputs, artifact="d.parquet", **more)
+    job = Read(dataset_id="d", source_kind="usgs_quakes", format=format, inputs=inputs, artifact="d.parquet", **more)
     return run_inline(job, folder)
 
 
