@@ -7,6 +7,7 @@ import pytest
 
 from kfm.cli.init import make_workspace
 from kfm.model.errors import UsageError
+from kfm.workspace import config
 from kfm.workspace.config import load_dataset, load_updater, load_workspace, parse
 
 GOOD = {
@@ -37,6 +38,15 @@ def test_yaml_and_json_say_the_same(ws: Path) -> None:
     (ws / "data" / "registry" / "toy.json").unlink()
     register(ws, json.dumps(GOOD))  # JSON is YAML
     assert load_dataset(ws, "toy") == from_json
+
+
+def test_an_entry_is_looked_through_again_only_when_it_says_something_else(ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(config, "_check_kind", lambda entry, name: seen.append(entry.title))
+    for title in ("Checked once", "Checked once", "Checked again", "Checked once"):
+        register(ws, json.dumps({**GOOD, "title": title}))
+        assert getattr(load_dataset(ws, "toy"), "title", None) == title
+    assert seen == ["Checked once", "Checked again"]
 
 
 @pytest.mark.parametrize(

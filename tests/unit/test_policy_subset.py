@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kfm.policy import subset
 from kfm.policy.base import sources_of
 from kfm.policy.subset import ALLOWED, MAX_BYTES, MAX_DEPTH, Finding, check, names_of_tests, scan
 
@@ -184,6 +185,16 @@ def test_syntax_errors_are_found_with_file_and_line(body: str, line: int) -> Non
     found = check({"fine.rego": b"package kfm.b\nx := 1\n", "broken.rego": (HEAD + body).encode()})
     assert [(f.file, f.code) for f in found] == [("broken.rego", "subset.syntax")]
     assert abs(found[0].line - line) <= 1 and found[0].message
+
+
+def test_the_same_rules_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bytes] = []
+    monkeypatch.setattr(subset, "_tokens", lambda source: seen.append(source) or iter(()))
+    first = scan({"once.rego": b"package kfm.once"})
+    first.clear()  # whoever asked may do with the answer what they like
+    assert [f.code for f in scan({"once.rego": b"package kfm.once"})] == ["subset.package"]
+    scan({"once.rego": b"package kfm.other"})
+    assert seen == [b"package kfm.once", b"package kfm.other"]
 
 
 def test_every_broken_file_is_named() -> None:

@@ -116,7 +116,7 @@ def script() -> None:
     runpy.run_path(path, run_name="__main__")
 
 
-def nursery(fd: int, parent: int) -> None:
+def nursery(fd: int, parent: int, private: bool) -> None:
     """Load what a transform needs, then fork a child for every message that names a folder; one that names a child waits for it.
 
     Nothing is worked on here, so that a child starts as if it had loaded everything itself.
@@ -127,8 +127,9 @@ def nursery(fd: int, parent: int) -> None:
 
     from kfm.connectors import archive, collect, merge, transform  # noqa: F401  # heavy, and the reason for all this
 
-    with contextlib.suppress(ImportError):  # of extras that a public dataset can do without
-        from kfm.connectors import govern, search, twin  # noqa: F401
+    if private:
+        with contextlib.suppress(ImportError):  # of extras: who lacks them is told by the child that needs them
+            from kfm.connectors import govern, search, twin  # noqa: F401
     pyarrow.array([0])  # only now does pyarrow look for the libraries it works with
     confine.packages()
     gc.freeze()  # a collection in a child would copy every page of them

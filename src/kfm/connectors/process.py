@@ -50,7 +50,9 @@ _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); import kfm; sys.path.append(sys.path.pop(0));"
     " from kfm.connectors.child import main; main()"
 )
-_BOOT_NURSERY = _BOOT.replace("import main; main()", "import nursery; nursery(int(sys.argv[2]), int(sys.argv[3]))")
+_BOOT_NURSERY = _BOOT.replace(
+    "import main; main()", "import nursery; nursery(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == 'private')"
+)
 _BOOT_TRIAL, _BOOT_SCRIPT = (_BOOT.replace("import main; main()", f"import {name}; {name}()") for name in ("trial", "script"))
 T = TypeVar("T")
 _ROOT = str(Path(__file__).resolve().parents[2])
@@ -170,15 +172,15 @@ def run_inline(job: TransformJob, scratch: Path, *, fetch: Fetch | None = None, 
 
 
 @contextlib.contextmanager
-def kept_warm() -> Iterator[None]:
+def kept_warm(private: bool = True) -> Iterator[None]:
     """Meanwhile children that run no connector code are forked from one that has loaded what they need; each still runs one job.
 
-    It lives no longer than the thread that asked for it. Within another `kept_warm` or `kept_cold` that one holds.
+    What only a `private` dataset needs is loaded for one alone. It lives no longer than the thread that asked for it. Within another `kept_warm` or `kept_cold` that one holds.
     """
     if os.getpid() in _NURSERIES:
         yield
         return
-    nursery = _NURSERIES[os.getpid()] = _Nursery()
+    nursery = _NURSERIES[os.getpid()] = _Nursery(private)
     try:
         yield
     finally:
@@ -202,11 +204,12 @@ def kept_cold() -> Iterator[None]:
 class _Nursery:
     """The process that children are forked from: it has loaded the libraries and never worked with them."""
 
-    def __init__(self) -> None:
+    def __init__(self, private: bool) -> None:
         self._socket, theirs = socket.socketpair()
         self._lock = threading.Lock()
         with theirs:
-            command = [sys.executable, "-s", "-P", "-c", _BOOT_NURSERY, _ROOT, str(theirs.fileno()), str(os.getpid())]
+            words = [str(theirs.fileno()), str(os.getpid()), "private" if private else "public"]
+            command = [sys.executable, "-s", "-P", "-c", _BOOT_NURSERY, _ROOT, *words]
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),), env=_environment(), start_new_session=True,

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -103,9 +104,15 @@ def check(sources: Mapping[str, bytes]) -> list[Finding]:
 
 def scan(sources: Mapping[str, bytes]) -> list[Finding]:
     """What leaves the subset, found by looking at words alone; strings and comments do not count."""
+    return list(_scanned(tuple(sorted(sources.items()))))
+
+
+@lru_cache(8)
+def _scanned(sources: tuple[tuple[str, bytes], ...]) -> tuple[Finding, ...]:
+    """The same rules judge one dataset after the other: their words are looked at once."""
     found: list[Finding] = []
     files: list[_File] = []
-    for name, source in sorted(sources.items()):
+    for name, source in sources:
         file = _File(name)
         try:
             file.read(source)
@@ -116,7 +123,7 @@ def scan(sources: Mapping[str, bytes]) -> list[Finding]:
     for file in files:
         file.judge(functions)
         found += file.found
-    return sorted(set(found + _without_default(files)))
+    return tuple(sorted(set(found + _without_default(files))))
 
 
 def names_of_tests(name: str, source: bytes) -> list[str]:

@@ -38,7 +38,7 @@ def make_part(work: Work, wal: Journal, captured: Captured, scratch: Path) -> Ge
     if kept is not None:
         return kept
     if target.connector is None:
-        world.prepare()
+        world.prepare(world.is_private(target.dataset_id))
     if wal.state("capture") != "DONE" or not _capture_intact(work, captured):
         _store_capture(work, captured, scratch)
         yield "capture stored"

@@ -154,7 +154,7 @@ def _look(work: Work, replay: LedgerRow | None, scratch: Path, conditional: bool
         return capture_again(work.world, work.target.again.row, scratch)
     kept = replay_capture(work.world, replay, scratch) if replay is not None else None
     if kept is None and work.target.asks and work.target.connector is None:
-        work.world.prepare()
+        work.world.prepare(work.world.is_private(work.target.dataset_id))
     return kept or look(work.world, work.target, work.log, scratch, conditional=conditional and not work.forced)
 
 

@@ -169,9 +169,7 @@ def load_dataset(workspace: Path, dataset_id: str) -> DatasetEntry | None:
     for suffix in (".yml", ".yaml", ".json"):
         path = workspace / "data" / "registry" / f"{dataset_id}{suffix}"
         if path.is_file():
-            entry = _entry(_read(path, "a registry entry"), path.name)
-            _check_entry(entry, dataset_id, path.name)
-            return entry
+            return _entry(_read(path, "a registry entry"), dataset_id, path.name)
     return None
 
 
@@ -185,9 +183,11 @@ def new_entry(plain: dict[str, Any]) -> DatasetEntry:
 
 
 @lru_cache(256)
-def _entry(raw: bytes, name: str) -> DatasetEntry:
-    """Asked for many times in every run: a frozen record of these very bytes."""
-    return _with_format(_decoded(raw, name, DatasetEntry, "a registry entry"))
+def _entry(raw: bytes, dataset_id: str, name: str) -> DatasetEntry:
+    """Asked for a hundred times in every run: a frozen record of these very bytes, read and checked once."""
+    entry = _with_format(_decoded(raw, name, DatasetEntry, "a registry entry"))
+    _check_entry(entry, dataset_id, name)
+    return entry
 
 
 def _with_format(entry: DatasetEntry) -> DatasetEntry:

@@ -168,11 +168,11 @@ class _Steps:
     def __init__(self, workspace: Workspace, children: ExitStack) -> None:
         self._workspace, self._children = workspace, children
 
-    def prepare(self) -> None:
+    def prepare(self, private: bool) -> None:
         """Begin to load what children need, beside what is done until then; from here on they are forked."""
         # It would end with any other thread, and everything it bore with it; and forks of loaded libraries are Linux's to bear.
         if sys.platform == "linux" and threading.current_thread() is threading.main_thread():
-            self._children.enter_context(_warm())
+            self._children.enter_context(_warm(private))
 
     def transform(self, job: TransformJob, scratch: Path, on_event: Echo | None) -> TransformResult:
         from kfm.connectors.process import run_transform  # a NOOP starts no child
@@ -199,10 +199,10 @@ class _Steps:
 
 
 @contextmanager
-def _warm() -> Iterator[None]:
+def _warm(private: bool = True) -> Iterator[None]:
     from kfm.connectors.process import kept_warm
 
-    with kept_warm():
+    with kept_warm(private):
         yield
 
 

@@ -224,7 +224,7 @@ class World:
     elsewhere: Callable[[Path], Any] | None = None  # a zone in a folder outside the workspace: a backup
     acquire: Acquire = _no_acquire
     warm: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext  # around many transforms: the child starts faster
-    prepare: Callable[[], None] = lambda: None  # a transform without connector code is near: its child may be got ready
+    prepare: Callable[[bool], None] = lambda private: None  # a transform without connector code is near: its child may be got ready
     opened: contextlib.ExitStack = field(
         default_factory=contextlib.ExitStack
     )  # folders for what is opened to be looked at, as long as this is
