@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
-from benchmarks import canonical_json, geojson, peers, queue, start, stations, steps, storing
+from benchmarks import canonical_json, geojson, many, peers, queue, start, stations, steps, storing
 from benchmarks.measure import LOWER, Result, failed, load, merge, save, write_table
 
 __all__ = ["MEASUREMENTS", "main"]
@@ -22,6 +22,8 @@ MEASUREMENTS: dict[Measure, dict[str, float]] = {  # what is measured together, 
     queue.job_queue: {"job queue": 2, "job queue p99": 1 / 1.5, "job queue RSS": 1},
     start.help_text: {"--help": 2.5},
     start.noop: {"NOOP": 2},
+    many.twelve_streams: {"12 streams": 1.2},
+    many.nine_private_rows: {"9 private rows": 1 / 3},
     storing.one_gibibyte: {"hash + store 1 GiB": 1 / 1.1},
     storing.two_thousand_files: {"store 2,000 × 50 KB": 2.5},
     canonical_json.canonical_json: {"canonical JSON 1 MB": 2.5},

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from benchmarks import peers
 
-__all__ = ["make_workspace"]
+__all__ = ["ENTRY", "make_workspace"]
 
 ENTRY = """dataset_id: points
 title: Generated points
