@@ -123,21 +123,20 @@ def test_a_lost_store_is_noticed_rebuilt_and_fences_whoever_knew_the_old_one(ser
     assert served("reindex").code == 0 and served("run", DATASET).code == 0
 
 
-def test_reindex_leaves_other_tables_of_the_schema_alone(url: str) -> None:
+def test_reindex_leaves_other_tables_of_the_schema_alone(url: str, tmp_path: Path) -> None:
     sql(url, "create table theirs as select 1 as one")
     store = opened(url)
-    with store.rebuilding() as inside:
-        inside.clear()
-        inside.transaction(lambda tx: tx.index.put_meta("epoch", "2"))
+    with store.rebuilding(tmp_path) as new:
+        new.store.transaction(lambda tx: tx.index.put_meta("epoch", "2"))
     sql(url, "select one from theirs")
     store.abandon()
 
 
-def test_a_rebuild_that_fails_changes_nothing(url: str) -> None:
+def test_a_rebuild_that_fails_changes_nothing(url: str, tmp_path: Path) -> None:
     store = opened(url)
     store.transaction(lambda tx: tx.runs.insert(row()))
-    with pytest.raises(ZeroDivisionError), store.rebuilding() as inside:
-        inside.transaction(lambda tx: (inside.clear(), 1 / 0))
+    with pytest.raises(ZeroDivisionError), store.rebuilding(tmp_path) as new:
+        new.store.transaction(lambda tx: 1 / 0)
     assert store.read(lambda tx: tx.runs.get("r1")) is not None
     store.transaction(lambda tx: tx.runs.move("r1", "CLAIMED", state="PROPOSED"))
     store.abandon()
@@ -177,7 +176,7 @@ def test_a_store_without_an_owner_takes_the_first_and_a_damaged_one_keeps_its_ow
     store.abandon()
     sql(url, "drop table store_format")  # damaged: opening it says so, mending it is the right of its workspace alone
     theirs = opened(url, create=False, repair=True, workspace="theirs")
-    with pytest.raises(UsageError, match="another workspace"), theirs.rebuilding():
+    with pytest.raises(UsageError, match="another workspace"), theirs.rebuilding(tmp_path / "aside"):
         pass
     theirs.abandon()
     assert served("reindex").code == 0

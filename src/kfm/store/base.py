@@ -29,6 +29,7 @@ __all__ = [
     "LedgerRow",
     "NoopRow",
     "OutboxRow",
+    "Rebuild",
     "Served",
     "Store",
     "Token",
@@ -87,6 +88,20 @@ class Store(Protocol):
     def tidy(self) -> None: ...
     def vacuum(self) -> None:
         """Leave nothing of what was deleted in the files of the store."""
+
+
+class Rebuild(Protocol):
+    """A new store, to be filled from evidence. It takes the place of the old one in `finish`, whole or not at all; left before that, nothing changed."""
+
+    @property
+    def store(self) -> Store: ...
+
+    old_epoch: int  # 0: the old one cannot be asked
+    old_root: str | None  # the newest root it has seen, as it wrote that down
+    has_work: bool  # jobs, switches, pools, schedules and backfills are in the new store already
+
+    def finish(self, last: Callable[[Tx], None]) -> bool:
+        """Bring over what no evidence tells, do `last`, and be the store; whether that could be brought over."""
 
 
 @runtime_checkable

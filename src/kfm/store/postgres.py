@@ -310,14 +310,21 @@ class PostgresStore(_Connections):
                     raise
 
     @contextlib.contextmanager
-    def rebuilding(self) -> Iterator["Rebuild"]:
-        """Everybody else stands still; what is there is dropped, and the new content appears at once or not at all."""
+    def rebuilding(self, aside: Path) -> Iterator["ServerRebuild"]:
+        """Everybody else stands still; what is there is dropped, and the new content appears at once or not at all. The old rows are kept in
+        a file in the folder `aside`."""
+        with contextlib.suppress(KfmError):  # what is damaged cannot always be kept
+            self.copy_to(aside / "idempotency.sqlite")
+        root: str | None = None
+        with contextlib.suppress(KfmError):  # nor can it always be asked
+            root = self.read(lambda tx: tx.index.meta("root"))
         with self._begun(_BUILD, PATIENCE) as (db, first), self._mapped():
             db.execute(_ALONE, ("migrations",))
             if db.execute("select to_regclass('meta') as found").fetchone()["found"] is not None:
                 db.execute("lock table meta in access exclusive mode")  # every transaction looks there first
                 self._must_be_ours(db)
-            yield Rebuild(self, db, first["now_ms"])
+            inside = _Inside(self, db, first["now_ms"])
+            yield ServerRebuild(inside, self.epoch, root)
             _finish(db)
 
     # ---- format ------------------------------------------------------------------------------------------------------------
@@ -436,8 +443,20 @@ class PostgresStore(_Connections):
         self._forget_idle()
 
 
-class Rebuild:
-    """A store inside one transaction of another: what `reindex` fills."""
+class ServerRebuild:
+    """The tables made anew in one transaction."""
+
+    def __init__(self, store: "_Inside", old_epoch: int, old_root: str | None) -> None:
+        self.store, self.old_epoch, self.old_root = store, old_epoch, old_root
+        self.has_work = store.clear()
+
+    def finish(self, last: Callable[[Tx], None]) -> bool:
+        self.store.transaction(last)
+        return self.has_work
+
+
+class _Inside:
+    """A store inside one transaction of another: nothing of it is durable before that ends."""
 
     def __init__(self, store: PostgresStore, db: Any, now_ms: int) -> None:
         self.clock, self.epoch = store.clock, store.epoch
@@ -476,10 +495,25 @@ class Rebuild:
             do(f"drop table carried_{table}")
         do(WAIT_AGAIN)
 
-    def transaction(self, work: Callable[[PostgresTx], T]) -> T:
+    def transaction(self, work: Callable[[PostgresTx], T], *, durable: bool = True) -> T:
         return work(PostgresTx(self._store, self._db, self._now_ms))
 
-    read = transaction
+    def read(self, work: Callable[[PostgresTx], T]) -> T:
+        return self.transaction(work)
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def bell(self) -> "ServerBell":
+        return self._store.bell()
+
+    def check(self) -> str:
+        return "ok"  # it was just made
+
+    def close(self) -> None:
+        """Who began the transaction ends it."""
+
+    abandon = tidy = vacuum = close
 
 
 class ServerBell:

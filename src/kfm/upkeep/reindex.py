@@ -7,18 +7,20 @@ from typing import Any
 import msgspec
 
 from kfm.catalog.lineage import edges, labels_told, record_of
+from kfm.channel.roots import keep_root, rolled_back, unlike
 from kfm.evidence.projection import project
 from kfm.evidence.run_files import Packed, load_packs, read_run_file, run_ids, started_at
 from kfm.judge.release import candidate_of
 from kfm.model import canonical
+from kfm.model.channel import RootAt
 from kfm.model.ledger import Generation, LedgerRow, NoopRow, head_key_of
 from kfm.model.paths import announcement_path, pins_path, receipt_path, run_path
 from kfm.model.staged import Pins, is_assembly
 from kfm.run.take_back import void
-from kfm.store.base import Store, Tx
+from kfm.store.base import Rebuild, Store, Tx
 from kfm.world.world import World
 
-__all__ = ["datasets_with_evidence", "follow_ledger", "known_epoch", "ledger_row", "rebuild", "recall_switches", "told", "void_all"]
+__all__ = ["datasets_with_evidence", "known_epoch", "ledger_row", "rebuild", "reindex", "void_all"]
 
 
 def datasets_with_evidence(world: World) -> list[str]:
@@ -27,6 +29,30 @@ def datasets_with_evidence(world: World) -> list[str]:
     # A dry run leaves its artifacts and nothing else; a real one at least a capture, a part or a record.
     found |= {p.split("/")[1] for p in world.data.names("work") if "/artifacts/" not in p}
     return sorted(found)
+
+
+def reindex(world: World, new: Rebuild, ledger: Path, damaged: list[str]) -> dict[str, Any]:
+    """Void every channel's next number, fill the new store, which is that of `world`, then let it take the place of the old one."""
+    names, seen = datasets_with_evidence(world), _root(new.old_root)
+    why = unlike(seen, world.keys)
+    if why is not None:  # before anything is signed: the old store may know a newer root than the one that is here
+        raise rolled_back(why)
+    epoch = 1 + max(known_epoch(world, names), new.old_epoch)
+    void_all(world, names, epoch)
+    if seen is not None:
+        world.store.transaction(lambda tx: keep_root(tx, seen))
+    counts = rebuild(world, names, epoch, damaged)
+    off = 0 if new.has_work else _recall_switches(world.store, ledger, damaged)
+    carried = new.finish(_follow_ledger)
+    return {"datasets": len(names), **counts, "epoch": epoch, "coordination": _told(carried, off)}
+
+
+def _root(told: str | None) -> RootAt | None:
+    """The newest root that the old store has seen, as far as that can be read."""
+    try:
+        return msgspec.json.decode(told, type=RootAt) if told else None
+    except msgspec.DecodeError:
+        return None
 
 
 def known_epoch(world: World, dataset_ids: Sequence[str]) -> int:
@@ -255,7 +281,7 @@ class Turn(msgspec.Struct, frozen=True):
     reason: str
 
 
-def recall_switches(store: Store, ledger: Path, damaged: list[str]) -> int:
+def _recall_switches(store: Store, ledger: Path, damaged: list[str]) -> int:
     """Turn off what the record of switches says last to be off: a lost store turns nothing on. How many are."""
     file, last = ledger / "switches.jsonl", dict[str, Turn]()
     for line in file.read_bytes().splitlines() if file.is_file() else ():
@@ -274,12 +300,12 @@ def recall_switches(store: Store, ledger: Path, damaged: list[str]) -> int:
     return len(off)
 
 
-def follow_ledger(tx: Tx) -> None:
+def _follow_ledger(tx: Tx) -> None:
     """Parts that were staged are closed now: their backfills make them again when they are resumed."""
     for row in tx.backfill.listing(-1):
         tx.backfill.follow_ledger(row)
 
 
-def told(carried: bool, off: int) -> str:
+def _told(carried: bool, off: int) -> str:
     """What became of the tables that no evidence speaks of."""
     return "carried over" if carried else f"lost: jobs, pools, schedules, backfills; switches: {off} off, as ledger/switches.jsonl says"

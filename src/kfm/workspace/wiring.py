@@ -9,26 +9,22 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from kfm.channel.roots import keep_root, known_root, rolled_back, unlike
 from kfm.connectors.base import TransformResult, toolchain
 from kfm.connectors.operations import Chain, TransformJob
 from kfm.keys.attest import KeyFolder
 from kfm.keys.commitments import Vaults
 from kfm.model import ids
-from kfm.model.channel import RootAt
 from kfm.model.clock import Clock, SystemClock
 from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.errors import IntegrityError, KfmError, MissingExtra, UsageError
 from kfm.model.paths import run_path
 from kfm.model.verdict import Gate
 from kfm.policy.base import Decision, Evaluator, Preparable, sources_of
-from kfm.store.base import Store
+from kfm.store.base import Rebuild, Store
 from kfm.store.heartbeat import Heartbeat
-from kfm.store.sqlite import SqliteStore, carry_over, copy_files, standing_still
+from kfm.store.sqlite import SqliteStore, copy_files
 from kfm.workspace.folder import Workspace
 from kfm.workspace.upstreams import Routed, checked_upstream, replayed
 from kfm.world.publisher.base import Publisher
@@ -36,7 +32,6 @@ from kfm.world.publisher.local import LocalPublisher
 from kfm.world.publisher.noop import NoopPublisher
 from kfm.world.world import World, family_of
 from kfm.zones.aside import aside
-from kfm.zones.durable import sync_folder
 from kfm.zones.local import LocalZone
 from kfm.zones.overlay import OverlayZone
 
@@ -387,7 +382,7 @@ def _local(zone: Any) -> LocalZone:
 
 
 def reindex_workspace(workspace: Workspace, damaged: list[str]) -> dict[str, Any]:
-    """Void every channel's next number, fill a new store beside the old one, then swap them. One at a time.
+    """Make the store anew from the evidence. One at a time.
 
     What no evidence tells (jobs, switches, schedules, backfills) is carried over, when the old store can be read.
     """
@@ -395,77 +390,30 @@ def reindex_workspace(workspace: Workspace, damaged: list[str]) -> dict[str, Any
     lock = os.open(workspace.ledger / "reindex.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _reindex(workspace, damaged) if workspace.server is None else _reindex_server(workspace, workspace.server, damaged)
+        return _reindex(workspace, damaged)
     finally:
         os.close(lock)
 
 
 def _reindex(workspace: Workspace, damaged: list[str]) -> dict[str, Any]:
-    from kfm.upkeep.reindex import datasets_with_evidence, follow_ledger, known_epoch, rebuild, recall_switches, told, void_all
+    from kfm.upkeep.reindex import reindex
 
-    clock = SystemClock()
-    target = workspace.store_file
-    building = target.with_name(f"{target.name}.new-{os.getpid()}")
-    data, root = LocalZone(workspace.data), LocalZone(workspace.path)
-    try:
-        building.parent.mkdir(parents=True, exist_ok=True)
-        store = SqliteStore(building, clock)
-        world = _bare_world(workspace, data, root, clock, store)
-        names = datasets_with_evidence(world)
-        seen = _old_root(target)
-        _same_root(world, seen)
-        epoch = 1 + max(known_epoch(world, names), _old_epoch(target))
-        void_all(world, names, epoch)
-        if seen is not None:
-            store.transaction(lambda tx: keep_root(tx, seen))
-        counts = rebuild(world, names, epoch, damaged)
-        off = recall_switches(store, workspace.ledger, damaged)
-        store.settle()
-        with standing_still(target):
-            carried = carry_over(target, building)
-            _set_aside(target, target.parent / "quarantine" / f"store-{ids.new_run_id()}")
-            os.replace(building, target)
-            sync_folder(target.parent)
-        with closing(SqliteStore(target, clock)) as store:
-            store.transaction(follow_ledger)
-        return {"datasets": len(names), **counts, "epoch": epoch, "coordination": told(carried, off)}
-    finally:
-        for leftover in building.parent.glob(building.name + "*"):
-            leftover.unlink()
-        data.close()
-        root.close()
+    clock, data, root = SystemClock(), LocalZone(workspace.data), LocalZone(workspace.path)
+    with closing(data), closing(root), _rebuilding(workspace, clock) as new:
+        return reindex(_bare_world(workspace, data, root, clock, new.store), new, workspace.ledger, damaged)
 
 
-def _reindex_server(workspace: Workspace, url: str, damaged: list[str]) -> dict[str, Any]:
-    """The same in one transaction, while every other one waits; the old rows are kept in a file beside."""
-    from kfm.upkeep.reindex import datasets_with_evidence, follow_ledger, known_epoch, rebuild, recall_switches, told, void_all
+@contextmanager
+def _rebuilding(workspace: Workspace, clock: Clock) -> Iterator[Rebuild]:
+    aside = workspace.ledger / "quarantine" / f"store-{ids.new_run_id()}"
+    if (url := workspace.server) is None:
+        from kfm.store.rebuilding import rebuilding
 
-    clock = SystemClock()
-    data, root = LocalZone(workspace.data), LocalZone(workspace.path)
-    try:
-        with closing(_on_server(workspace, url, clock, repair=True)) as store:
-            with suppress(KfmError):  # what is damaged cannot always be kept
-                store.copy_to(workspace.ledger / "quarantine" / f"store-{ids.new_run_id()}" / "idempotency.sqlite")
-            world = _bare_world(workspace, data, root, clock, store)
-            seen: RootAt | None = None
-            with suppress(KfmError):  # nor can it always be asked
-                seen = store.read(known_root)
-            _same_root(world, seen)
-            with store.rebuilding() as inside:
-                names = datasets_with_evidence(world)
-                epoch = 1 + max(known_epoch(world, names), store.epoch)
-                void_all(world, names, epoch)
-                carried = inside.clear()
-                off = 0 if carried else recall_switches(cast(Store, inside), workspace.ledger, damaged)
-                world.store = cast(Store, inside)  # of a store, what `rebuild` needs
-                if seen is not None:
-                    inside.transaction(lambda tx: keep_root(tx, seen))
-                counts = rebuild(world, names, epoch, damaged)
-                inside.transaction(follow_ledger)
-                return {"datasets": len(names), **counts, "epoch": epoch, "coordination": told(carried, off)}
-    finally:
-        data.close()
-        root.close()
+        with rebuilding(workspace.store_file, clock, aside) as beside:
+            yield beside
+    else:
+        with closing(_on_server(workspace, url, clock, repair=True)) as store, store.rebuilding(aside) as inside:
+            yield inside
 
 
 def _bare_world(workspace: Workspace, data: LocalZone, root: LocalZone, clock: Clock, store: Store) -> World:
@@ -475,46 +423,3 @@ def _bare_world(workspace: Workspace, data: LocalZone, root: LocalZone, clock: C
         transform=steps.transform, merge=steps.transform, publisher=LocalPublisher(data, root), gates=_Gates(), policy_digest=workspace.policy_digest,
         registry=workspace.entry, private=_private(workspace.path), facts=_facts(workspace.path), vaults=Vaults(workspace.path / "keys" / "data"),
     )  # fmt: skip
-
-
-def _same_root(world: World, seen: RootAt | None) -> None:
-    """Before anything is signed: the old store may know a newer root than the one that is here."""
-    why = unlike(seen, world.keys)
-    if why is not None:
-        raise rolled_back(why)
-
-
-def _old_root(path: Path) -> RootAt | None:
-    """The newest root that a store which can still be read has seen."""
-    with suppress(msgspec.DecodeError, OSError):
-        told = _old_meta(path, "root")
-        return msgspec.json.decode(told, type=RootAt) if told else None
-    return None
-
-
-def _old_epoch(path: Path) -> int:
-    """The epoch of a store that can still be read, else 0."""
-    told = _old_meta(path, "epoch")
-    return 0 if told is None else int(told) if told.isdecimal() else 1 if not told else 0
-
-
-def _old_meta(path: Path, key: str) -> str | None:
-    """What a store says of itself, "" when it does not; None when it cannot be read."""
-    import sqlite3
-
-    if not path.is_file():
-        return None
-    try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
-            row = db.execute("select value from meta where key = ?", (key,)).fetchone()
-            return str(row[0]) if row else ""
-    except sqlite3.Error:
-        return None
-
-
-def _set_aside(path: Path, folder: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        old = path.with_name(path.name + suffix)
-        if old.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            os.replace(old, folder / old.name)
