@@ -119,9 +119,9 @@ def abandon(world: World) -> None:
     """Let go of everything a process holds, as its death would."""
     world.store.abandon()
     for zone in (world.data, world.root):
-        if zone._tmp is not None:
-            os.close(zone._tmp_lock)
-            zone._tmp = None
+        if zone._temps._own is not None:
+            os.close(zone._temps._lock)
+            zone._temps._own = None
 
 
 class Violation(Exception):

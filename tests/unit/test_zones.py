@@ -117,7 +117,7 @@ def test_what_a_dead_process_left_is_swept_and_a_living_one_keeps_its_own(zone: 
     left, kept = dead.temp(), living.temp()
     left.write_bytes(b"half")
     kept.write_bytes(b"half")
-    os.close(dead._tmp_lock)  # as its death would
+    os.close(dead._temps._lock)  # as its death would
     assert len(zone.sweep()) == 1
     assert not left.exists()
     assert kept.exists()

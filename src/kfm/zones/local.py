@@ -2,15 +2,12 @@
 
 import contextlib
 import errno
-import fcntl
 import hashlib
-import itertools
 import os
 import queue
 import shutil
 import stat
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,7 +16,7 @@ from typing import Any, TypeVar
 from kfm.model.errors import IntegrityError, StepFailed
 from kfm.zones.base import Held, Stored, Zone, check_path, hash_file, held_file
 from kfm.zones.durable import sync_folder
-from kfm.zones.flock import is_unlocked
+from kfm.zones.temps import Temps
 
 __all__ = ["LocalZone"]
 
@@ -124,11 +121,8 @@ class LocalZone(Zone):
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._tmp: Path | None = None
-        self._tmp_lock = -1
-        self._mutex = threading.Lock()
         self._synced: set[Path] = set()
-        self._numbers = itertools.count()
+        self._temps = Temps(root, lambda: self._mkdirs(root))
         self._prefix = f"{root}/"
 
     def local(self, path: str) -> Path:
@@ -149,32 +143,8 @@ class LocalZone(Zone):
         return target
 
     # ---- temporary names ---------------------------------------------------------------------------------------
-    def _temp_folder(self) -> Path:
-        with self._mutex:
-            if self._tmp is None:
-                self._mkdirs(self.root)
-                with self._temp_names():
-                    folder = self.root / ".tmp" / uuid.uuid4().hex
-                    folder.mkdir(mode=0o700)  # what is being worked on is nobody else's, whatever it will be
-                    self._tmp_lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                    fcntl.flock(self._tmp_lock, fcntl.LOCK_EX)
-                self._tmp = folder
-            return self._tmp
-
-    @contextlib.contextmanager
-    def _temp_names(self) -> Iterator[None]:
-        """Alone with the list of temp folders: none is half made, none is being swept. The folder itself is the lock and stays."""
-        base = self.root / ".tmp"
-        base.mkdir(exist_ok=True)
-        fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
-
     def temp(self) -> Path:
-        return self._temp_folder() / str(next(self._numbers))  # the folder is ours alone
+        return self._temps.new()
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -186,26 +156,13 @@ class LocalZone(Zone):
             shutil.rmtree(folder, ignore_errors=True)
 
     def leftovers(self) -> list[str]:
-        return [folder.name for folder in self._dead_temps()]
-
-    def _dead_temps(self) -> list[Path]:
-        base = self.root / ".tmp"
-        return [f for f in sorted(base.iterdir()) if f != self._tmp and is_unlocked(f / "lock")] if base.is_dir() else []
+        return [folder.name for folder in self._temps.dead()]
 
     def sweep(self) -> list[str]:
-        if not (self.root / ".tmp").is_dir() or not self._dead_temps():
-            return []
-        with self._temp_names():
-            gone = self._dead_temps()
-            for folder in gone:
-                shutil.rmtree(folder, ignore_errors=True)
-        return [f.name for f in gone]
+        return self._temps.sweep()
 
     def close(self) -> None:
-        if self._tmp is not None:
-            shutil.rmtree(self._tmp, ignore_errors=True)
-            os.close(self._tmp_lock)
-            self._tmp = None
+        self._temps.close()
 
     # ---- writing -----------------------------------------------------------------------------------------------
     def _mkdirs(self, folder: Path) -> None:
@@ -295,19 +252,11 @@ class LocalZone(Zone):
                 _fsync_path(temp)
         for path, (temp, stored) in filled.items():
             if not self._link(temp, targets[path]):
-                self._same(path, targets[path], stored)
+                _check_same(path, targets[path], stored)
             temp.unlink()
         for folder in sorted({t.parent for t in targets.values()}):
             sync_folder(folder)
         return {path: stored for path, (_, stored) in filled.items()}
-
-    def _same(self, path: str, target: Path, stored: Stored) -> None:
-        if hash_file(target) != stored:
-            raise IntegrityError(
-                f"{path} exists with other bytes.",
-                expected=f"{stored.digest}",
-                remedy="Run `kfm verify` on this dataset; a damaged file is restored by removing it and running again.",
-            )
 
     def replace(self, path: str, content: bytes) -> None:
         target = self.local(path)
@@ -383,6 +332,15 @@ class LocalZone(Zone):
             names[:] = sorted(n for n in names if n != ".tmp")
             for name in sorted(files):
                 yield os.path.relpath(os.path.join(folder, name), self.root)
+
+
+def _check_same(path: str, target: Path, stored: Stored) -> None:
+    if hash_file(target) != stored:
+        raise IntegrityError(
+            f"{path} exists with other bytes.",
+            expected=f"{stored.digest}",
+            remedy="Run `kfm verify` on this dataset; a damaged file is restored by removing it and running again.",
+        )
 
 
 def _no_file(path: str) -> IntegrityError:
