@@ -18,7 +18,7 @@ from tests.conftest import Said, tree
 
 Kfm = Callable[..., Said]
 QUAKES, GAUGES = "ks_earthquakes", "ks_stream_gauges"
-MAY_WRITE = {"promote", "projection", "operate", "channel"}
+MAY_WRITE = {"promote", "projection", "take_back", "chain"}
 
 
 def add(ws: Path, line: str, name: str = QUAKES) -> None:

@@ -940,7 +940,7 @@ def test_dates_of_sites_wait_for_a_person_and_nothing_precise_is_processed(ran: 
     with open_world(open_workspace(ran.workspace)) as world:
         candidate = candidate_of(world, "radiocarbon", ran.outcomes["radiocarbon"]["run_id"])
         assert candidate is not None
-        mine = pq.read_table(open_table(world, "radiocarbon", candidate["artifacts"]["radiocarbon.parquet"], tmp_path)).to_pandas()
+        mine = pq.read_table(open_table(world, "radiocarbon", candidate.artifacts["radiocarbon.parquet"], tmp_path)).to_pandas()
     other["cell"] = [h3.latlng_to_cell(float(y), float(x), 3) for x, y in zip(other.Long, other.Lat)]
     groups = other.groupby(["cell", "Material"]).size()
     shown = groups[groups >= 5]

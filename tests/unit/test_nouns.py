@@ -9,6 +9,7 @@ import pytest
 from kfm.evidence.journal import done_of, payload_of
 from kfm.keys.commitments import OPEN
 from kfm.model import canonical
+from kfm.model.candidate import Candidate
 from kfm.model.errors import IntegrityError
 from kfm.model.journal import (
     Appending,
@@ -69,9 +70,12 @@ def test_every_payload_is_written_back_byte_for_byte() -> None:
         assert msgspec.json.encode(payload_of(record(step_id, status, text), OPEN, KINDS[what])).decode() == text, what
 
 
-def test_every_proposal_is_written_back_byte_for_byte() -> None:
-    for _, text in (f for f in recorded(files=True) if f[0] == "proposal.json"):
-        assert msgspec.convert(canonical.loads(text.encode()), Proposal).written().decode() == text
+def test_every_candidate_and_proposal_is_written_back_byte_for_byte() -> None:
+    kinds: dict[str, type[Candidate] | type[Proposal]] = {"candidate.json": Candidate, "proposal.json": Proposal}
+    files = recorded(files=True)
+    assert {what for what, _ in files} == kinds.keys()
+    for what, text in files:
+        assert msgspec.convert(canonical.loads(text.encode()), kinds[what]).written().decode() == text
 
 
 def test_only_a_step_that_is_done_says_what_it_did() -> None:

@@ -13,6 +13,7 @@ from kfm.keys.attest import account, statement
 from kfm.keys.trust import TrustedKey
 from kfm.model import canonical, ids
 from kfm.model.approval import ACCEPT, Approval, Recorded, Terms
+from kfm.model.candidate import Candidate
 from kfm.model.change import CHANGE, Measured
 from kfm.model.channel import GenerationPredicate
 from kfm.model.clock import rfc3339
@@ -214,8 +215,8 @@ def change_of(world: World, row: LedgerRow) -> Measured | None:
     """How much a proposal changes; None when its candidate cannot be read."""
     try:
         found = canonical.loads(world.kept(proposal_path(row.dataset_id, row.run_id, "candidate.json")))
-        return msgspec.convert(found["change"], Measured)
-    except (KfmError, OSError, KeyError, msgspec.ValidationError):
+        return msgspec.convert(found, Candidate).change or None
+    except (KfmError, OSError, msgspec.ValidationError):
         return None
 
 

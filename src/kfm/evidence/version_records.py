@@ -13,6 +13,7 @@ from kfm.evidence.captures import parse_checksums
 from kfm.evidence.removed import removed_versions
 from kfm.keys.attest import provenance
 from kfm.model import canonical, ids
+from kfm.model.candidate import Candidate
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
 from kfm.model.ledger import Generation, LedgerRow
@@ -47,10 +48,10 @@ def version_listing(zone: Zone, dataset_id: str, version_id: str) -> tuple[dict[
     return data, {path: digest for path, digest in listed.items() if path not in data}
 
 
-def version_facts(candidate: Mapping[str, Any]) -> dict[str, Any]:
+def version_facts(candidate: Candidate) -> dict[str, Any]:
     """`version.json`: what a version is, without run, time or anything of an input."""
-    facts = {name: candidate[name] for name in (*_FACTS, *(["origin"] if candidate.get("origin") else []))}
-    facts["artifacts"] = {p: {k: a[k] for k in ("digest", "size", "rows", "release")} for p, a in candidate["artifacts"].items()}
+    facts = {name: msgspec.to_builtins(getattr(candidate, name)) for name in (*_FACTS, *(["origin"] if candidate.origin else []))}
+    facts["artifacts"] = {p: {k: a[k] for k in ("digest", "size", "rows", "release")} for p, a in candidate.artifacts.items()}
     return facts
 
 
@@ -108,26 +109,24 @@ def describe(
     )  # fmt: skip
 
 
-def version_records(
-    world: World, entry: DatasetEntry, candidate: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]
-) -> dict[str, bytes]:
+def version_records(world: World, entry: DatasetEntry, candidate: Candidate, sources: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
     """Every record of a version folder, path -> bytes; the same candidate always gives the same ones."""
     facts = version_facts(candidate)
     described = describe(entry, facts)
     found = {"version.json": canonical.dumps(facts) + b"\n", "dcat.json": version_dcat(described)}
     if described.bbox is not None:
         found["stac.json"] = version_stac(described)
-    subjects = {path: a["digest"] for path, a in candidate["artifacts"].items()} | {path: ids.digest(raw) for path, raw in found.items()}
+    subjects = candidate.digests | {path: ids.digest(raw) for path, raw in found.items()}
     statement = provenance(
         subjects,
         parameters={
             "dataset_id": entry.dataset_id,
-            "version_id": candidate["version_id"],
-            "transform_hash": candidate["transform_hash"],
-            "updater_version": candidate["updater_version"],
-            "spec_hash": candidate["spec_hash"],
-            "policy_digest": candidate["policy_digest"],
-            "steps": list(candidate["steps"]),
+            "version_id": candidate.version_id,
+            "transform_hash": candidate.transform_hash,
+            "updater_version": candidate.updater_version,
+            "spec_hash": candidate.spec_hash,
+            "policy_digest": candidate.policy_digest,
+            "steps": list(candidate.steps),
         },
         dependencies=dependencies(world, entry.dataset_id, sources),
         builder={"id": f"kfm://builder/{world.keys.signer}", "version": dict(world.toolchain())},
@@ -148,44 +147,44 @@ def dependencies(world: World, dataset_id: str, sources: Sequence[Mapping[str, A
     ]
 
 
-def prov_record(world: World, entry: DatasetEntry, row: LedgerRow, candidate: Mapping[str, Any]) -> bytes:
+def prov_record(world: World, entry: DatasetEntry, row: LedgerRow, candidate: Candidate) -> bytes:
     """PROV of one run: its inputs, its governed steps, what it made."""
     sources = msgspec.json.decode(row.source_metadata)
     return prov(
         ProvRun(
             run_id=row.run_id,
             dataset_id=row.dataset_id,
-            version_id=candidate["version_id"],
-            version_digest=candidate["version_digest"],
+            version_id=candidate.version_id,
+            version_digest=candidate.version_digest,
             updater_id=row.updater_id,
             updater_version=row.updater_version,
             started_at=row.timestamp,
             agent=world.keys.signer,
             inputs=tuple(dependencies(world, row.dataset_id, sources)),
-            outputs=tuple({"path": p, "digest": a["digest"]} for p, a in sorted(candidate["artifacts"].items())),
-            steps=tuple(_prov_step(s) for s in candidate["steps"]),
-            base_version=candidate["base_version"],
+            outputs=tuple({"path": p, "digest": d} for p, d in sorted(candidate.digests.items())),
+            steps=tuple(_prov_step(s) for s in candidate.steps),
+            base_version=candidate.base_version,
             care_label=entry.care_label,
             sensitivity=entry.sensitivity,
         )
     )
 
 
-def derived_prov(world: World, entry: DatasetEntry, head: Generation, candidate: Mapping[str, Any]) -> bytes:
+def derived_prov(world: World, entry: DatasetEntry, head: Generation, candidate: Candidate) -> bytes:
     """PROV of a version a withdrawal left: derived from the one before it, by the key that signs the generation."""
     return prov(
         ProvRun(
             run_id=f"withdrawal_{head.generation + 1}",
             dataset_id=head.dataset_id,
-            version_id=candidate["version_id"],
-            version_digest=candidate["version_digest"],
+            version_id=candidate.version_id,
+            version_digest=candidate.version_digest,
             updater_id="kfm.withdraw",
-            updater_version=candidate["updater_version"],
+            updater_version=candidate.updater_version,
             started_at=rfc3339(world.clock.now()),
             agent=world.keys.signer,
             inputs=(),
-            outputs=tuple({"path": p, "digest": a["digest"]} for p, a in sorted(candidate["artifacts"].items())),
-            steps=tuple(_prov_step(s) for s in candidate["steps"]),
+            outputs=tuple({"path": p, "digest": d} for p, d in sorted(candidate.digests.items())),
+            steps=tuple(_prov_step(s) for s in candidate.steps),
             base_version=head.version_id,
             care_label=entry.care_label,
             sensitivity=entry.sensitivity,

@@ -17,6 +17,7 @@ from kfm.evidence.version_records import read_facts
 from kfm.judge.candidate import asked_dataset, evidence_of, official_candidate, reason
 from kfm.judge.gates.kernel import labels, licence, registered
 from kfm.judge.release import candidate_of, digest_of, open_table
+from kfm.model.candidate import Candidate
 from kfm.model.content import rules_in
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import Generation, LedgerRow
@@ -76,7 +77,7 @@ class Asked:
 
     dataset_id: str
     version_id: str
-    candidate: Mapping[str, Any]  # the version, or the proposal, in the shape that gates look at
+    candidate: Candidate  # the version, or the proposal, in the shape that gates look at
     zone: Zone
     paths: Sequence[str]  # below the zone
     withdrawn: bool
@@ -100,8 +101,7 @@ class Opened:
 
 def decide(world: World, asked: Asked, reader: Reader = NOBODY) -> Allowed | Refused:
     """Labels and licence of now, then the rules of `kfm.serve` on every single file. Whatever is no clear yes is a no."""
-    found = {path: artifact["digest"] for path, artifact in asked.candidate["artifacts"].items()}
-    evidence = evidence_of(world, asked.candidate, found=found, before=None, leak=[])
+    evidence = evidence_of(world, asked.candidate, found=dict(asked.candidate.digests), before=None, leak=())
     # What was public before releases said what they show stays readable; nothing new is made under such a release.
     passed = ("registry.retired", "labels.show", "labels.look")
     no = [r for gate in (registered, labels, licence) for r in gate(evidence).reasons if r.code not in passed]
@@ -215,7 +215,7 @@ def _asked(world: World, ref: Ref, zone: Zone, paths: Sequence[str]) -> Asked:
     meant = next(g for g in rows if g.generation == ref.generation)
     try:
         candidate = official_candidate(world, ref.dataset_id, meant)
-    except (FileNotFoundError, KeyError, TypeError, AttributeError) as error:
+    except (FileNotFoundError, KeyError, TypeError, AttributeError, msgspec.ValidationError) as error:
         raise _damaged("version.json", f"{ref.dataset_id}@{ref.generation}", "the facts of the version") from error
     out = version_kept_out(rows[-1], ref.version_id)
     gone = withdrawn(rows[-1], meant) is not None or (out is not None and out.how == "suppressed")
@@ -225,10 +225,10 @@ def _asked(world: World, ref: Ref, zone: Zone, paths: Sequence[str]) -> Asked:
 def _of_proposal(world: World, text: str, reader: Reader) -> Opened:
     """A proposal is shown to whom the version would be shown that it is to become."""
     opened, candidate = _of_run(world, run_of(world, proposal_number(text)), text, reader)
-    for path, artifact in candidate["artifacts"].items():
+    for path, artifact in candidate.artifacts.items():
         if digest_of(world, artifact) != artifact["digest"]:
             raise _damaged(path, text, artifact["digest"])
-    return replace(opened, files={path: _unsealed(world, opened.dataset_id, a) for path, a in candidate["artifacts"].items()})
+    return replace(opened, files={path: _unsealed(world, opened.dataset_id, a) for path, a in candidate.artifacts.items()})
 
 
 def _unsealed(world: World, dataset_id: str, artifact: Mapping[str, Any]) -> Path:
@@ -249,7 +249,7 @@ def made_by(world: World, run_id: str, reader: Reader = NOBODY) -> Opened:
     return _of_run(world, row, f"Run {run_id}", reader)[0]
 
 
-def _of_run(world: World, row: LedgerRow, text: str, reader: Reader) -> tuple[Opened, dict[str, Any]]:
+def _of_run(world: World, row: LedgerRow, text: str, reader: Reader) -> tuple[Opened, Candidate]:
     """What a run proposed, and the candidate itself, once the reader may see it; no file is opened yet."""
     head: Generation = world.store.transaction(lambda tx: world.channel(row.dataset_id).head(tx))
     later = [by for _, by in rules_in(head.suppressed) if int(by) > (row.pinned or 0)]
@@ -265,13 +265,13 @@ def _of_run(world: World, row: LedgerRow, text: str, reader: Reader) -> tuple[Op
         raise UsageError(
             f"{text} has no candidate any more.", expected="one that can be read", remedy="`kfm review` lists those that wait."
         )
-    version_id = str(candidate["version_id"])
+    version_id = candidate.version_id
     asked = Asked(
         dataset_id=row.dataset_id,
         version_id=version_id,
         candidate=candidate,
         zone="processed",  # where it would be: what may not be read there may not be read before either
-        paths=[f"{row.dataset_id}/{version_id}/{path}" for path in candidate["artifacts"]],
+        paths=[f"{row.dataset_id}/{version_id}/{path}" for path in candidate.artifacts],
         withdrawn=False,
     )
     allowed = _require(decide(world, asked, reader), row.dataset_id, version_id)
@@ -280,10 +280,10 @@ def _of_run(world: World, row: LedgerRow, text: str, reader: Reader) -> tuple[Op
         dataset_id=row.dataset_id,
         label=text,
         version_id=version_id,
-        version_digest=str(candidate["version_digest"]),
+        version_digest=candidate.version_digest,
         generation=None,
         files={},
-        digests={path: a["digest"] for path, a in candidate["artifacts"].items()},
+        digests=candidate.digests,
         business_key=entry.business_key if entry is not None else (),
         allowed=allowed,
     )

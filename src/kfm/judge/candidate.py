@@ -12,12 +12,11 @@ from kfm.catalog.dcat import dcat
 from kfm.catalog.stac import stac_collection, stac_item
 from kfm.evidence.grants import granted
 from kfm.evidence.version_records import describe, previous_versions, read_facts, version_facts
-from kfm.judge.gates.quality import rows_of
 from kfm.judge.permits import permitted
 from kfm.judge.release import is_withheld, release_marks
 from kfm.keys.attest import check_attestation
 from kfm.model import labels
-from kfm.model.change import Measured
+from kfm.model.candidate import Candidate
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied
 from kfm.model.ledger import Generation
@@ -49,7 +48,7 @@ def reason(code: str, message: str, remedy: str) -> Reason:
 
 def evidence_of(
     world: World,
-    candidate: Mapping[str, Any],
+    candidate: Candidate,
     *,
     found: Mapping[str, str | None],
     before: str | None,
@@ -61,37 +60,37 @@ def evidence_of(
     loosened: Sequence[str] = (),
 ) -> Evidence:
     """What the gates look at: the registry as it is now, and the bytes as they are now. What is not given was not looked at."""
-    dataset_id = candidate["dataset_id"]
+    dataset_id = candidate.dataset_id
     family = world.family(dataset_id)
     entry = world.registry(dataset_id)
-    rows = rows_of(dict(candidate))
+    rows = candidate.rows
     facts = read_facts(world.data, dataset_id, before) if before is not None else None
     structural = None if catalog is None else tuple(r for r in catalog if not r.code.startswith(("catalog.dangling", "catalog.mismatch")))
     releases = [e.release for e in family if e.release is not None]
     resolutions = [r.h3_resolution for r in releases if r.h3_resolution is not None]
-    columns = [c["name"] for c in candidate["schema"]]
-    marks = release_marks(entry, columns) if entry is not None else [a.get("release") for a in candidate["artifacts"].values()]
+    columns = [c.name for c in candidate.schema]
+    marks = release_marks(entry, columns) if entry is not None else [a.get("release") for a in candidate.artifacts.values()]
     return Evidence(
         entry=entry,
-        expected={p: a["digest"] for p, a in candidate["artifacts"].items()},
+        expected=candidate.digests,
         found=dict(found),
-        schema=tuple(candidate["schema"]),
-        books=dict(candidate["books"]),
-        proposal=candidate.get("proposal"),
-        released=candidate.get("released"),
+        schema=tuple(msgspec.to_builtins(candidate.schema)),
+        books=msgspec.to_builtins(candidate.books),
+        proposal=candidate.proposal,
+        released=msgspec.to_builtins(candidate.released),
         partial=entry is not None and rows < entry.source.completeness,
         suppressed=suppressed,
         rows=rows,
-        profile=dict(candidate["profile"]),
-        invalid_geometries=candidate.get("invalid_geometries", 0),
-        bbox=tuple(candidate["bbox"]) if candidate["bbox"] else None,
-        interval=tuple(candidate["interval"]) if candidate["interval"] else None,
+        profile=msgspec.to_builtins(candidate.profile),
+        invalid_geometries=candidate.invalid_geometries,
+        bbox=candidate.bbox,
+        interval=candidate.interval,
         before=facts,
-        older=tuple(candidate.get("older", ())),
-        change=msgspec.convert(candidate["change"], Measured) if "change" in candidate else None,
+        older=candidate.older or (),
+        change=candidate.change or None,
         obligations=labels.obligations(family),
-        other_release=tuple(p for p, a in candidate["artifacts"].items() if a.get("release") not in marks),
-        sealed=tuple(p for p, a in candidate["artifacts"].items() if is_withheld(a)),
+        other_release=tuple(p for p, a in candidate.artifacts.items() if a.get("release") not in marks),
+        sealed=tuple(p for p, a in candidate.artifacts.items() if is_withheld(a)),
         min_records=max((r.min_records for r in releases), default=1),
         min_area_km2=max((r.min_area_km2 for r in releases), default=0.0),
         discharged=_discharged(world, dataset_id, entry, candidate),
@@ -108,7 +107,7 @@ def evidence_of(
         attestation_note=attestation_note,
         licence_note=(entry.custodian or "") if entry is not None else "",
         licences={e.dataset_id: e.licence for e in family if e.licence},
-        restricted=candidate.get("restricted", {}),
+        restricted=candidate.restricted or {},
         permits=permitted(world, dataset_id),
         loosened=tuple(loosened),
     )
@@ -128,9 +127,9 @@ def _withheld(family: Sequence[DatasetEntry], columns: Sequence[str]) -> tuple[s
     return tuple(sorted(found))
 
 
-def _discharged(world: World, dataset_id: str, entry: DatasetEntry | None, candidate: Mapping[str, Any]) -> tuple[str, ...]:
+def _discharged(world: World, dataset_id: str, entry: DatasetEntry | None, candidate: Candidate) -> tuple[str, ...]:
     """What the recorded steps of this very candidate did away with, and whether a steward granted publication."""
-    done = {s["discharges"] for s in candidate["steps"] if s.get("discharges")}
+    done = {s["discharges"] for s in candidate.steps if s.get("discharges")}
     if entry is not None and granted(world, dataset_id, "publish") is not None:
         done.add("grant")
     return tuple(sorted(done))
@@ -139,7 +138,7 @@ def _discharged(world: World, dataset_id: str, entry: DatasetEntry | None, candi
 def judge(
     world: World,
     evidence: Evidence,
-    candidate: Mapping[str, Any],
+    candidate: Candidate,
     approvals: tuple[int, int] = (0, 0),
     heard: Callable[[Decision], None] | None = None,
 ) -> list[Verdict]:
@@ -170,7 +169,7 @@ def _first(world: World, evidence: Evidence) -> tuple[Verdict, ...]:
     return judge_all([g for g in world.gates if not g.hears], evidence)
 
 
-def asked_of(world: World, candidate: Mapping[str, Any], evidence: Evidence) -> dict[str, Any]:
+def asked_of(world: World, candidate: Candidate, evidence: Evidence) -> dict[str, Any]:
     """What the policy would be asked about a candidate."""
     return policy_question(candidate, evidence, _first(world, evidence))
 
@@ -192,23 +191,21 @@ def asked_dataset(dataset_id: str, e: Evidence) -> dict[str, Any]:
     }
 
 
-def policy_question(
-    candidate: Mapping[str, Any], e: Evidence, first: Sequence[Verdict], approvals: tuple[int, int] = (0, 0)
-) -> dict[str, Any]:
+def policy_question(candidate: Candidate, e: Evidence, first: Sequence[Verdict], approvals: tuple[int, int] = (0, 0)) -> dict[str, Any]:
     """What the policy is asked about a candidate."""
     release = e.entry.release if e.entry is not None else None
-    records = ["dcat", "prov", *(["stac"] if candidate["bbox"] else [])]
+    records = ["dcat", "prov", *(["stac"] if candidate.bbox else [])]
     return {
         "action": "promote",
-        "dataset": asked_dataset(candidate["dataset_id"], e),
+        "dataset": asked_dataset(candidate.dataset_id, e),
         "candidate": {
-            "version_id": candidate["version_id"],
-            "base_generation": candidate["base_generation"],
-            "artifacts": [{"path": p, "digest": a["digest"], "size": a["size"]} for p, a in sorted(candidate["artifacts"].items())],
-            "columns": [c["name"] for c in candidate["schema"]],
+            "version_id": candidate.version_id,
+            "base_generation": candidate.base_generation,
+            "artifacts": [{"path": p, "digest": a["digest"], "size": a["size"]} for p, a in sorted(candidate.artifacts.items())],
+            "columns": [c.name for c in candidate.schema],
             "withhold": list(e.withheld),
             "h3_resolution": release.h3_resolution if release else None,
-            "spatial": bool(candidate["bbox"]),
+            "spatial": bool(candidate.bbox),
             "records": records if e.catalog == () else [],
         },
         "gates": {v.gate: v.word for v in first},
@@ -259,23 +256,23 @@ def attested(world: World, read: Read, listed: Mapping[str, str]) -> tuple[list[
 
 
 # ---- official versions -------------------------------------------------------------------------------------------------
-def official_candidate(world: World, dataset_id: str, head: Generation) -> dict[str, Any]:
+def official_candidate(world: World, dataset_id: str, head: Generation) -> Candidate:
     """An official version in the shape of a candidate, from its own records."""
     facts = read_facts(world.data, dataset_id, str(head.version_id))
     for path, artifact in facts["artifacts"].items():
         artifact["from"] = version_path(dataset_id, head.version_id, path)
-    return {**facts, "base_generation": head.generation - 1, "base_version": None, "books": {"read": 0}, "released": None}
+    return msgspec.convert({**facts, "base_generation": head.generation - 1}, Candidate)
 
 
-def described_candidate(world: World, candidate: Mapping[str, Any], head: Generation, modified: str | None) -> Described | None:
+def described_candidate(world: World, candidate: Candidate, head: Generation, modified: str | None) -> Described | None:
     """A candidate as the catalogs would show it at the next generation."""
-    entry = world.registry(candidate["dataset_id"])
+    entry = world.registry(candidate.dataset_id)
     if entry is None:
         return None
     return describe(
         entry,
         version_facts(candidate),
         generation=head.generation + 1,
-        previous=previous_versions(world, candidate["dataset_id"], candidate["version_id"]),
+        previous=previous_versions(world, candidate.dataset_id, candidate.version_id),
         modified=modified,
     )

@@ -75,5 +75,4 @@ def _owing(world: World, head: Generation) -> dict[str, Any]:
             expected="an input that is official, or denied for nothing but its label",
             remedy=f"`kfm gates {dataset_id}` says what is missing.",
         )
-    found: dict[str, Any] = candidate["precise"]
-    return found
+    return candidate.precise

@@ -12,6 +12,7 @@ from kfm.connectors.operations import Govern
 from kfm.evidence.version_records import read_facts
 from kfm.keys.commitments import SEALED
 from kfm.model import canonical, ids
+from kfm.model.candidate import Candidate
 from kfm.model.content import rules_in
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
@@ -38,14 +39,13 @@ class Keeper(Protocol):
     def make_room(self, path: str, digest: str) -> None: ...
 
 
-def candidate_of(world: World, dataset_id: str, run_id: str) -> dict[str, Any] | None:
+def candidate_of(world: World, dataset_id: str, run_id: str) -> Candidate | None:
     """What a run proposed, None when it left nothing that can be read."""
     path = proposal_path(dataset_id, run_id, "candidate.json")
     try:
-        found: dict[str, Any] = canonical.loads(world.kept(path))
-    except (KfmError, OSError):
+        return msgspec.convert(canonical.loads(world.kept(path)), Candidate)
+    except (KfmError, OSError, msgspec.ValidationError):
         return None
-    return found
 
 
 def suppress_rules(world: World, dataset_id: str, suppressed: Mapping[str, str]) -> tuple[dict[str, Any], ...]:

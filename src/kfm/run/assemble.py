@@ -29,8 +29,9 @@ from kfm.judge.release import (
     suppress_rules,
 )
 from kfm.keys.approvals import terms_of, told_loosened
-from kfm.model import canonical, ids
-from kfm.model.change import Measured, told
+from kfm.model import ids
+from kfm.model.candidate import Candidate
+from kfm.model.change import told
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, Fenced, IntegrityError, KfmError
 from kfm.model.journal import Assembled, PartDone, Pinned
@@ -48,7 +49,7 @@ from kfm.run.tables import Tables, measured, merge_tables, says_newer, tables_of
 from kfm.run.work import Steps, Work
 from kfm.store.base import Tx
 from kfm.world.runlog import RunLog
-from kfm.world.world import Outcome, World, table_rows
+from kfm.world.world import Outcome, Target, World, table_rows
 from kfm.zones.base import hash_file, room
 
 __all__ = ["assemble", "judge_candidate", "propose"]
@@ -70,18 +71,17 @@ def propose(work: Work, wal: Journal, tables: Tables, head: Generation) -> Steps
     world, pin = work.world, wal.require("pin", Pinned)
     candidate = _candidate(work, wal, tables, pin)
     said, official = stamps_of(wal.run.source_metadata)
-    if is_older(said, official) and not is_assembly(wal.run) and work.target.again is None:
-        candidate["older"] = [said, official]
-    change = measured(world, work.target, tables, pin.base_version)
-    if change is not None:
-        candidate["change"] = msgspec.to_builtins(change)
-    restricted = _restricted(world, candidate)
-    if restricted:
-        candidate["restricted"] = restricted
+    older = is_older(said, official) and not is_assembly(wal.run) and work.target.again is None
+    candidate = msgspec.structs.replace(
+        candidate,
+        older=(said, official) if older else UNSET,
+        change=measured(world, work.target, tables, pin.base_version) or UNSET,
+        restricted=_restricted(world, candidate) or UNSET,
+    )
     row = msgspec.structs.replace(
         wal.run,
-        version_id=candidate["version_id"],
-        version_digest=candidate["version_digest"],
+        version_id=candidate.version_id,
+        version_digest=candidate.version_digest,
         content_id=_content_told(world, candidate),
         pinned=pin.base_generation,
         rows_written=max(0, wal.run.rows_written - tables.withdrawn),
@@ -97,23 +97,23 @@ def propose(work: Work, wal: Journal, tables: Tables, head: Generation) -> Steps
     return _propose(work, wal, candidate, verdicts, tables)
 
 
-def _content_told(world: World, candidate: Mapping[str, Any]) -> str:
+def _content_told(world: World, candidate: Candidate) -> str:
     """What the ledger says of the content: its id, or a commitment to that of records which were not released."""
-    content: str = candidate["content_id"]
-    return content if candidate["released"] is not None else world.stand_in(candidate["dataset_id"], content)
+    content = candidate.content_id
+    return content if candidate.released is not None else world.stand_in(candidate.dataset_id, content)
 
 
-def _restricted(world: World, candidate: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+def _restricted(world: World, candidate: Candidate) -> dict[str, dict[str, int]]:
     """Column -> value -> records of the candidate that say of themselves that they are not for everybody."""
     from kfm.diff.marked import marked, speaks_of_access
 
-    columns = speaks_of_access(c["name"] for c in candidate["schema"])
+    columns = speaks_of_access(c.name for c in candidate.schema)
     if not columns:
         return {}
     with world.data.scratch() as scratch:
-        shown = {p: a for p, a in candidate["artifacts"].items() if not is_withheld(a)}
+        shown = {p: a for p, a in candidate.artifacts.items() if not is_withheld(a)}
         files = {
-            p: open_table(world, candidate["dataset_id"], a, room(scratch, str(n))) if "at_rest" in a else world.data.local(a["from"])
+            p: open_table(world, candidate.dataset_id, a, room(scratch, str(n))) if "at_rest" in a else world.data.local(a["from"])
             for n, (p, a) in enumerate(shown.items())
         }
         return marked(files, columns)
@@ -163,30 +163,30 @@ def _pin(work: Work, wal: Journal) -> Generation:
     return wal.commit(pin)
 
 
-def _candidate(work: Work, wal: Journal, tables: Tables, pin: Pinned) -> dict[str, Any]:
+def _candidate(work: Work, wal: Journal, tables: Tables, pin: Pinned) -> Candidate:
     target, release = work.target, work.target.entry.release
     base = origin_of(work.world.data, target.dataset_id, pin.base_version)
     sources = msgspec.json.decode(wal.run.source_metadata)
     _check_origin(target.dataset_id, pin.base_version, base, origins_of(sources))
     origin = origins_of(sources, base if target.entry.merge != "replace" else ())
-    return {
-        "run_id": wal.run.run_id,
-        "dataset_id": target.dataset_id,
-        "proposal": pin.proposal,
-        "base_generation": pin.base_generation,
-        "base_version": pin.base_version,
-        "transform_hash": target.transform_hash,
-        "updater_version": target.pipeline_version,
-        "spec_hash": target.spec_hash,
-        "policy_digest": work.world.policy_digest,
-        "precise": tables.precise,
-        **({"records": pin.records} if pin.records else {}),  # what it was merged with and judged against stays as long as it does
-        "books": msgspec.to_builtins(tables.books),
-        "released": msgspec.to_builtins(tables.released) if tables.released is not None else None,
-        "h3_resolution": release.h3_resolution if release is not None else None,
+    return Candidate(
+        run_id=wal.run.run_id,
+        dataset_id=target.dataset_id,
+        proposal=pin.proposal,
+        base_generation=pin.base_generation,
+        base_version=pin.base_version,
+        transform_hash=target.transform_hash,
+        updater_version=target.pipeline_version,
+        spec_hash=target.spec_hash,
+        policy_digest=work.world.policy_digest,
+        precise=tables.precise,
+        records=pin.records or UNSET,
+        books=tables.books,
+        released=tables.released,
+        h3_resolution=release.h3_resolution if release is not None else None,
+        origin=tuple(origin) or UNSET,
         **_facts_of(target, tables.result, tables.artifacts),
-        **({"origin": origin} if origin else {}),
-    }
+    )
 
 
 def _check_origin(dataset_id: str, base_version: str | None, base: Sequence[str], own: Sequence[str]) -> None:
@@ -199,11 +199,11 @@ def _check_origin(dataset_id: str, base_version: str | None, base: Sequence[str]
         )
 
 
-def _write_candidate(work: Work, row: LedgerRow, candidate: dict[str, Any]) -> dict[str, str]:
+def _write_candidate(work: Work, row: LedgerRow, candidate: Candidate) -> dict[str, str]:
     """candidate.json, the records of the version and the PROV of the run; returns path below the proposal -> digest."""
     world, entry = work.world, work.target.entry
     files = version_records(world, entry, candidate, msgspec.json.decode(row.source_metadata))
-    files |= {"candidate.json": canonical.dumps(candidate) + b"\n", "prov.json": prov_record(world, entry, row, candidate)}
+    files |= {"candidate.json": candidate.written(), "prov.json": prov_record(world, entry, row, candidate)}
     for name, content in files.items():
         path = proposal_path(row.dataset_id, row.run_id, name)
         if not world.keep(path, content) and world.kept(path) != content:
@@ -215,7 +215,7 @@ def _write_candidate(work: Work, row: LedgerRow, candidate: dict[str, Any]) -> d
     return {name: ids.digest(content) for name, content in files.items()}
 
 
-def _leaks(work: Work, tables: Tables, candidate: Mapping[str, Any], head: Generation) -> tuple[Reason, ...] | None:
+def _leaks(work: Work, tables: Tables, candidate: Candidate, head: Generation) -> tuple[Reason, ...] | None:
     """What withheld values do to public bytes; None when nothing is withheld, or nothing is released."""
     world, target, captured = work.world, work.target, work.captured
     if not work.private or tables.released is None or captured is None:
@@ -243,7 +243,7 @@ def _leaks(work: Work, tables: Tables, candidate: Mapping[str, Any], head: Gener
                 "from": "",
             }
         }
-        facts = {**candidate, **_facts_of(target, result, artifacts)}
+        facts = msgspec.structs.replace(candidate, **_facts_of(target, result, artifacts))
         made = version_records(world, target.entry, facts, [])
         return {name: content for name, content in made.items() if name != "attestation.json"}
 
@@ -252,7 +252,7 @@ def _leaks(work: Work, tables: Tables, candidate: Mapping[str, Any], head: Gener
         released = tables.artifacts[target.artifact]["digest"]
         joined = {name: entry.release if (entry := world.registry(name)) else None for name in target.entry.source.datasets}
         despite = shown_despite(world, target.dataset_id)
-        before = explained_before(world, target.entry, candidate.get("records", {}).get(target.artifact), room(scratch, "before"))
+        before = explained_before(world, target.entry, (candidate.records or {}).get(target.artifact), room(scratch, "before"))
         with world.warm():  # for this dataset alone
             found = look_for_leaks(
                 world, target, inputs, rules, merge=merge, render=render, released=released, despite=despite, releases=joined, before=before
@@ -260,7 +260,7 @@ def _leaks(work: Work, tables: Tables, candidate: Mapping[str, Any], head: Gener
         return tuple(msgspec.convert(found, list[Reason]))
 
 
-def _facts_of(target: Any, result: TransformResult, artifacts: Mapping[str, Any]) -> dict[str, Any]:
+def _facts_of(target: Target, result: TransformResult, artifacts: Mapping[str, Any]) -> dict[str, Any]:
     """The members of a candidate that follow from its table."""
     full = ids.version_digest({p: a["digest"] for p, a in artifacts.items()}, target.transform_hash, target.pipeline_version)
     time = result.profile.get(target.entry.source.time_column or "")
@@ -269,11 +269,11 @@ def _facts_of(target: Any, result: TransformResult, artifacts: Mapping[str, Any]
         "version_digest": full,
         "artifacts": dict(artifacts),
         "content_id": result.content_id,
-        "schema": msgspec.to_builtins(result.schema),
-        "profile": msgspec.to_builtins(result.profile),
-        "bbox": list(result.bbox) if result.bbox else None,
-        "interval": [time.min, time.max] if time is not None and time.min and time.max else None,
-        "steps": [dict(s) for s in result.steps],
+        "schema": result.schema,
+        "profile": result.profile,
+        "bbox": result.bbox,
+        "interval": (time.min, time.max) if time is not None and time.min and time.max else None,
+        "steps": result.steps,
         "invalid_geometries": result.invalid_geometries,
     }
 
@@ -293,7 +293,7 @@ def _plain_files(work: Work, scratch: Path) -> list[Path]:
 def judge_candidate(
     world: World,
     row: LedgerRow,
-    candidate: Mapping[str, Any],
+    candidate: Candidate,
     files: Mapping[str, str],
     leak: Sequence[Reason] | None,
     head: Generation,
@@ -303,7 +303,7 @@ def judge_candidate(
 ) -> list[Verdict]:
     """Every verdict on current policy and labels; what the policy decided is added to `asked`. Damaged bytes are no denial to be remembered: they raise `IntegrityError`."""
     found: dict[str, str | None] = {}
-    for path, artifact in candidate["artifacts"].items():
+    for path, artifact in candidate.artifacts.items():
         found[path] = digest_of(world, artifact)
         if found[path] != artifact["digest"]:
             raise IntegrityError(
@@ -315,18 +315,18 @@ def judge_candidate(
     def read(name: str) -> bytes:
         return world.kept(proposal_path(row.dataset_id, row.run_id, name))
 
-    listed = {p: a["digest"] for p, a in candidate["artifacts"].items()} | {p: d for p, d in files.items() if is_record(p)}
+    listed = candidate.digests | {p: d for p, d in files.items() if is_record(p)}
     signed, note = attested(world, read, listed)
     described = described_candidate(world, candidate, head, row.timestamp)
     prov = read("prov.json") if world.data.exists(world.lies(proposal_path(row.dataset_id, row.run_id, "prov.json"))) else None
     catalog = catalog_reasons(world, described, prov_path(row.dataset_id, row.run_id), prov, listed) if described is not None else None
-    before = head.version_id if head.version_id != candidate["version_id"] else None
+    before = head.version_id if head.version_id != candidate.version_id else None
     evidence = evidence_of(
         world,
         candidate,
         found=found,
         before=before,
-        suppressed=withdrawn_by(head, row, candidate["version_id"]) or withdrawn_parts(world.data, head, row),
+        suppressed=withdrawn_by(head, row, candidate.version_id) or withdrawn_parts(world.data, head, row),
         leak=leak,
         catalog=catalog,
         attestation=signed,
@@ -345,11 +345,11 @@ def judge_candidate(
     return judge(world, evidence, candidate, approvals, heard)
 
 
-def _judgement(work: Work, wal: Journal, candidate: Mapping[str, Any], tables: Tables, verdicts: Sequence[Verdict]) -> Assembled:
+def _judgement(work: Work, wal: Journal, candidate: Candidate, tables: Tables, verdicts: Sequence[Verdict]) -> Assembled:
     """What the journal and the run's records say of the judgement."""
     target = work.target
     business = [target.dataset_id, target.partition, target.win]
-    artifacts = candidate["artifacts"]
+    artifacts = candidate.artifacts
     warned = wal.require("transform", PartDone).warnings or ()
     return Assembled(
         artifacts=artifacts,
@@ -362,7 +362,7 @@ def _judgement(work: Work, wal: Journal, candidate: Mapping[str, Any], tables: T
         rows={p: a["rows"] for p, a in artifacts.items()},
         warnings=tuple(dict.fromkeys((*warned, *tables.result.warnings, *new_columns(tables.added)))),
         added=tables.added or UNSET,
-        change=msgspec.convert(candidate["change"], Measured) if "change" in candidate else UNSET,
+        change=candidate.change,
     )
 
 
@@ -370,7 +370,7 @@ def _write_proposal(
     work: Work,
     wal: Journal,
     row: LedgerRow,
-    candidate: Mapping[str, Any],
+    candidate: Candidate,
     judged: Assembled,
     files: Mapping[str, str],
     leak: tuple[Reason, ...] | None,
@@ -379,7 +379,7 @@ def _write_proposal(
     world = work.world
     receipts = run_files(world, row, wal.records, judged)
     proposal = Proposal(
-        proposal=candidate["proposal"],
+        proposal=wal.require("pin", Pinned).proposal,
         run_id=row.run_id,
         dataset_id=row.dataset_id,
         version_id=row.version_id,
@@ -403,14 +403,18 @@ def _write_proposal(
     return ids.digest(world.data.read(world.lies(path)))
 
 
-def _propose(work: Work, wal: Journal, candidate: dict[str, Any], verdicts: Sequence[Verdict], tables: Tables) -> Outcome:
+def _propose(work: Work, wal: Journal, candidate: Candidate, verdicts: Sequence[Verdict], tables: Tables) -> Outcome:
     """PROPOSED (with its promote job when no person is asked) or REJECTED; ack; both leases free: one transaction."""
     world, target = work.world, work.target
     channel = world.channel(target.dataset_id)
-    reasons, pinned = denied(verdicts), wal.require("pin", Pinned).base_generation
+    reasons, pinned = denied(verdicts), candidate.base_generation
     waits = needed(world, target.dataset_id, verdicts, pinned, canary=target.canary)
-    facts: dict[str, Any] = {k: candidate[k] for k in ("version_id", "version_digest")} | {"content_id": _content_told(world, candidate)}
-    facts["rows_written"] = max(0, wal.run.rows_written - tables.withdrawn)
+    facts: dict[str, Any] = {
+        "version_id": candidate.version_id,
+        "version_digest": candidate.version_digest,
+        "content_id": _content_told(world, candidate),
+        "rows_written": max(0, wal.run.rows_written - tables.withdrawn),
+    }
     now = rfc3339(world.clock.now())
     if tables.precise and not reasons:
         _keep_records(world, wal, candidate, asked=bool(waits))
@@ -424,8 +428,8 @@ def _propose(work: Work, wal: Journal, candidate: dict[str, Any], verdicts: Sequ
             tx.leases.release(*wal.tokens)
             return
         again = _nothing_new(tx, world, head, wal.run, candidate, asked=bool(reasons or waits))
-        if "older" in candidate and (again is None or again[1]):
-            again = older_told(*candidate["older"]), False
+        if candidate.older and (again is None or again[1]):
+            again = older_told(*candidate.older), False
         if again is not None and not wal.run.forced:
             row = page.move(tx, "CLAIMED", state="NOOP", reason=again[0], ended_at=now, **facts)
             if again[1] and work.captured is not None:
@@ -446,14 +450,14 @@ def _propose(work: Work, wal: Journal, candidate: dict[str, Any], verdicts: Sequ
     work.log.say(
         "transform.metadata",
         stage="transform",
-        input=candidate["content_id"],
-        output=candidate["version_digest"],
+        input=candidate.content_id,
+        output=candidate.version_digest,
         version_id=row.version_id,
     )
-    return _told(work, row, verdicts, tables, candidate["proposal"], waits)
+    return _told(work, row, verdicts, tables, candidate.proposal or 0, waits)
 
 
-def _keep_records(world: World, wal: Journal, candidate: Mapping[str, Any], *, asked: bool) -> None:
+def _keep_records(world: World, wal: Journal, candidate: Candidate, *, asked: bool) -> None:
     """Private records that change nothing public are what the official version stands for from now on.
 
     Else what a window added would be lost to the next one, and would never be enough to explain a row. This comes before the commit that
@@ -464,37 +468,35 @@ def _keep_records(world: World, wal: Journal, candidate: Mapping[str, Any], *, a
     def nothing_new(tx: Tx) -> str | None:
         tx.leases.check(*wal.tokens)
         head: Generation = world.channel(run.dataset_id).head(tx)
-        again = _nothing_new(tx, world, head, run, candidate, asked=asked) if head.generation == candidate["base_generation"] else None
-        official = again is not None and (again[1] or candidate["version_id"] == head.version_id)
-        return head.version_id if official and not run.forced and "older" not in candidate else None
+        again = _nothing_new(tx, world, head, run, candidate, asked=asked) if head.generation == candidate.base_generation else None
+        official = again is not None and (again[1] or candidate.version_id == head.version_id)
+        return head.version_id if official and not run.forced and not candidate.older else None
 
     version: str | None = world.store.transaction(nothing_new)
-    if version is not None and sealed_records(world, run.dataset_id, version) == candidate.get("records", {}):  # nobody else was here since
-        keep_precise(world, run.dataset_id, version, candidate["precise"])
+    if version is not None and sealed_records(world, run.dataset_id, version) == (candidate.records or {}):  # nobody else was here since
+        keep_precise(world, run.dataset_id, version, candidate.precise)
 
 
-def _nothing_new(
-    tx: Tx, world: World, head: Generation, run: LedgerRow, candidate: Mapping[str, Any], *, asked: bool
-) -> tuple[str, bool] | None:
+def _nothing_new(tx: Tx, world: World, head: Generation, run: LedgerRow, candidate: Candidate, *, asked: bool) -> tuple[str, bool] | None:
     """(why there is nothing to promote, whether the head is what upstream says); `asked`: a gate or a person would have a say in it."""
-    out = version_kept_out(head, candidate["version_id"])
+    out = version_kept_out(head, candidate.version_id)
     if out is not None and out.how == "held":
         return f"this version was rolled back by generation {out.generation}", False
-    if run.trigger_type == "quarantine" and candidate["version_id"] == head.version_id:
+    if run.trigger_type == "quarantine" and candidate.version_id == head.version_id:
         return "what was decided changes nothing", False
     maker = tx.runs.maker(run.dataset_id, head.version_id, run.spec_hash) if head.version_id else None
     if maker is None and head.version_id:  # another window or partition, or rules that came since
         last = tx.runs.maker_of(run.dataset_id, head.version_id)
         if last is not None and last.transform_hash == run.transform_hash and (not asked or _same_rules(world, last)):
             maker = last
-    if candidate["version_id"] == head.version_id and (maker is not None or not asked):
+    if candidate.version_id == head.version_id and (maker is not None or not asked):
         return "0 rows changed", True
     if maker is None:  # never official under these rules, and they want a word: it wants evidence of its own
         return None
     whole = not run.partition and not (
-        is_assembly(run) and len(candidate["artifacts"]) > 1
+        is_assembly(run) and len(candidate.artifacts) > 1
     )  # the content id of a partition says nothing about the others
-    return ("re-encoded, 0 rows changed", True) if whole and maker.content_id == candidate["content_id"] else None
+    return ("re-encoded, 0 rows changed", True) if whole and maker.content_id == candidate.content_id else None
 
 
 def _same_rules(world: World, maker: LedgerRow) -> bool:

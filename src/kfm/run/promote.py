@@ -19,6 +19,7 @@ from kfm.evidence.receipts import finish, promotion_of, seal, without_values
 from kfm.judge.intact import check_files, check_version_folder, inputs_changed
 from kfm.judge.release import keep_precise, new_columns, open_table
 from kfm.model import canonical, ids
+from kfm.model.candidate import Candidate
 from kfm.model.change import told
 from kfm.model.channel import GenerationPredicate
 from kfm.model.clock import rfc3339
@@ -228,6 +229,7 @@ class _Promote:
             case TakenByAnother():
                 return (yield from self._overtaken())
             case Named():
+                assert candidate is not None  # nothing is named without one
                 yield from self._publish(candidate)
                 made = self._star()
                 yield "★"
@@ -262,19 +264,17 @@ class _Promote:
         yield "run SUPERSEDED"
 
     # ---- before ★ ----------------------------------------------------------------------------------------------------
-    def _judge(self) -> tuple[list[Verdict], dict[str, Any]]:
+    def _judge(self) -> tuple[list[Verdict], Candidate | None]:
         """On current policy and labels, and on the bytes as they are now."""
         missing = check_files(self.world, self.row, self.wal)
         if missing:
-            return [Verdict(gate="integrity", reasons=tuple(missing))], {}
+            return [Verdict(gate="integrity", reasons=tuple(missing))], None
         path = proposal_path(self.row.dataset_id, self.row.run_id, "candidate.json")
         try:
-            candidate: dict[str, Any] = canonical.loads(self.world.kept(path))
-        except (OSError, KfmError) as error:
+            candidate = msgspec.convert(canonical.loads(self.world.kept(path)), Candidate)
+        except (OSError, KfmError, msgspec.ValidationError) as error:
             raise IntegrityError(f"{path} is damaged or missing.", expected="what was proposed", remedy="Run the dataset again.") from error
-        full = ids.version_digest(
-            {p: a["digest"] for p, a in candidate["artifacts"].items()}, candidate["transform_hash"], candidate["updater_version"]
-        )
+        full = ids.version_digest(candidate.digests, candidate.transform_hash, candidate.updater_version)
         if full != self.row.version_digest:
             raise IntegrityError(
                 f"The candidate of run {self.row.run_id} was changed after it was proposed.",
@@ -350,24 +350,23 @@ class _Promote:
             ask_again(tx, row)
         return Ended(state)
 
-    def _publish(self, candidate: dict[str, Any]) -> Generator[str, None, None]:
+    def _publish(self, candidate: Candidate) -> Generator[str, None, None]:
         """UPSERT the version, then lineage and outbox in one commit, then the receipts: all before ★."""
         row, wal = self.row, self.wal
         self.world.root.local(f"{announcements_folder(row.dataset_id)}/{row.intent}")  # where it will be announced, once ★ has happened
-        if candidate["precise"]:
-            keep_precise(self.world, row.dataset_id, str(row.version_id), candidate["precise"])
+        if candidate.precise:
+            keep_precise(self.world, row.dataset_id, str(row.version_id), candidate.precise)
         self._write_version(candidate)
         yield "version written"
         planned = wal.payload("plan", Planned)
         labels = labels_told(planned.spec if planned is not None else None)
-        record = record_of(self.world.stand_in, row, candidate["artifacts"], labels)
+        record = record_of(self.world.stand_in, row, candidate.artifacts, labels)
         self.world.publish(self.log).write_file(run_path(row.dataset_id, row.run_id, "lineage.cypher"), cypher(record).encode())
         self.world.publish(self.log).write_file(run_path(row.dataset_id, row.run_id, "openlineage.json"), openlineage(record))
         yield "cypher written"
         wal.done("UPSERT", "version", VersionKept(version_id=row.version_id))
         wal.done("LINEAGE", "lineage", LineageKept(edges=len(edges(record))))
-        assets = {path: artifact["digest"] for path, artifact in candidate["artifacts"].items()}
-        payload = canonical.dumps({"version_id": row.version_id, "assets": assets}).decode()
+        payload = canonical.dumps({"version_id": row.version_id, "assets": candidate.digests}).decode()
 
         def rows(tx: Tx, page: Page) -> None:
             page.make("LINEAGE", "channel", "IN_PROGRESS", Appending(generation=row.intent, path=self.channel.path(int(row.intent or 0))))
@@ -381,11 +380,11 @@ class _Promote:
         self.receipts_digest = seal(self.world, row, wal.records)
         yield "receipts sealed"
 
-    def _write_version(self, candidate: dict[str, Any]) -> None:
+    def _write_version(self, candidate: Candidate) -> None:
         """Artifacts and records first, `checksums.sha256` last: a folder without it is not a version."""
         row, data = self.row, self.world.data
         folder = version_folder(row.dataset_id, row.version_id)
-        artifacts = {path: artifact["digest"] for path, artifact in candidate["artifacts"].items()}
+        artifacts = candidate.digests
         if data.exists(f"{folder}/checksums.sha256"):
             check_version_folder(self.world, row, artifacts)
             return
@@ -398,7 +397,7 @@ class _Promote:
         publisher = self.world.publish(self.log)
         for path, digest in (artifacts | records).items():
             target = f"{folder}/{path}"
-            if path in artifacts and candidate["artifacts"][path]["from"] == target:
+            if path in artifacts and candidate.artifacts[path]["from"] == target:
                 continue
             with self._content(candidate, path) as content:
                 got = publisher.write_file(target, content)
@@ -409,9 +408,9 @@ class _Promote:
         self.log.say("version.written", stage="publish", version_id=row.version_id, artifacts=len(artifacts))
 
     @contextmanager
-    def _content(self, candidate: dict[str, Any], path: str) -> Iterator[bytes | Path]:
+    def _content(self, candidate: Candidate, path: str) -> Iterator[bytes | Path]:
         """An artifact or record of the candidate as it becomes official."""
-        artifact = candidate["artifacts"].get(path)
+        artifact = candidate.artifacts.get(path)
         if artifact is None:
             yield self.world.kept(proposal_path(self.row.dataset_id, self.row.run_id, path))
         elif "at_rest" not in artifact:

@@ -17,6 +17,7 @@ from kfm.evidence.version_records import derived_prov, read_facts, version_recor
 from kfm.judge.release import governed, keep_precise, keep_released, open_table, records_of_version, suppress_rules
 from kfm.keys.attest import statement
 from kfm.model import canonical, ids
+from kfm.model.candidate import Candidate
 from kfm.model.channel import GenerationPredicate, Lift, Lifted
 from kfm.model.clock import rfc3339
 from kfm.model.content import EVERYTHING
@@ -373,11 +374,11 @@ def _told(rule: dict[str, Any]) -> str:
     return "has " + " and ".join(f"{name}={value}" for name, value in rule["records"].items())
 
 
-def derived_candidate(world: World, facts: dict[str, Any]) -> dict[str, Any]:
+def derived_candidate(world: World, facts: dict[str, Any]) -> Candidate:
     """What is left, in the shape of a candidate."""
     full = ids.version_digest({p: a["digest"] for p, a in facts["artifacts"].items()}, facts["transform_hash"], facts["updater_version"])
     said = {"version_id": ids.version_id(full), "version_digest": full, "spec_hash": "", "policy_digest": world.policy_digest}
-    return {**facts, **said}
+    return msgspec.convert({**facts, **said}, Candidate)
 
 
 def derived(world: World, head: Generation, facts: dict[str, Any], precise: dict[str, Any]) -> tuple[str, str]:
@@ -388,7 +389,7 @@ def derived(world: World, head: Generation, facts: dict[str, Any], precise: dict
         raise UsageError(f"{dataset_id} is not registered.", expected=f"data/registry/{dataset_id}.yml", remedy="Register it again.")
     digests = {p: a["digest"] for p, a in facts["artifacts"].items()}
     candidate = derived_candidate(world, facts)
-    version_id, full = candidate["version_id"], candidate["version_digest"]
+    version_id, full = candidate.version_id, candidate.version_digest
     folder = version_folder(dataset_id, version_id)
     world.data.replace(derived_path(dataset_id, version_id), derived_prov(world, entry, head, candidate))
     if precise:

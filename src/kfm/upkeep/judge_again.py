@@ -26,10 +26,12 @@ from kfm.judge.candidate import (
 from kfm.judge.intact import check_files
 from kfm.judge.release import candidate_of
 from kfm.model import ids
+from kfm.model.candidate import Candidate
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.paths import dcat_path, prov_folder, prov_path, stac_folder, version_folder
 from kfm.model.proposal import Proposal
+from kfm.model.transform import Books
 from kfm.model.verdict import Evidence, Reason, Verdict
 from kfm.run.assemble import judge_candidate
 from kfm.run.take_back import derived_candidate
@@ -97,7 +99,7 @@ def _proposal(world: World, row: LedgerRow) -> Judgement:
             verdicts += _stale(world, row, head, proposal)
     except IntegrityError as error:
         code, verdicts = 6, [Verdict(gate="integrity", reasons=(reason("integrity.damaged", error.happened, error.remedy),))]
-    number = (candidate or {}).get("proposal") or world.store.read(lambda tx: tx.proposals.number(row.run_id))
+    number = (candidate.proposal if candidate is not None else None) or world.store.read(lambda tx: tx.proposals.number(row.run_id))
     if not code and any(v.reasons for v in verdicts):
         code = 3
     elif not code and row.state == "REJECTED":
@@ -164,7 +166,7 @@ def may_show(world: World, head: Generation, facts: dict[str, Any]) -> bool:
     catalog = catalog_reasons(world, described, prov_path(dataset_id, f"withdrawal_{head.generation + 1}"), prov, listed)
     evidence = evidence_of(
         world, candidate, found=found, before=None, leak=leak, catalog=catalog, attestation=signed, attestation_note=note,
-        suppressed=head.suppressed.get(candidate["version_id"]),
+        suppressed=head.suppressed.get(candidate.version_id),
     )  # fmt: skip
     return not any(r.code != "labels.show" for v in judge(world, evidence, candidate) for r in v.reasons)
 
@@ -235,19 +237,20 @@ def _judge_official(world: World, dataset_id: str, head: Generation, last: Gener
     return judge(world, *_official_evidence(world, dataset_id, head, last))
 
 
-def _official_evidence(world: World, dataset_id: str, head: Generation, last: Generation) -> tuple[Evidence, dict[str, Any]]:
+def _official_evidence(world: World, dataset_id: str, head: Generation, last: Generation) -> tuple[Evidence, Candidate]:
     """What there is to look at of a version that is or was official, and the version in the shape of a candidate."""
     candidate = official_candidate(world, dataset_id, head)
     row = world.store.read(lambda tx: tx.runs.maker_of(dataset_id, head.version_id or ""))
     proposed = candidate_of(world, dataset_id, row.run_id) if row is not None else None
     leak: tuple[Reason, ...] | None = () if row is None else None  # what a withdrawal left was judged when it was made
     if proposed is not None and row is not None and not check_files(world, row, None):
-        candidate |= {k: proposed[k] for k in ("books", "released")}
+        candidate = msgspec.structs.replace(candidate, books=proposed.books, released=proposed.released)
         leak = load(world, row)[0].leak
     elif row is not None:
-        candidate |= {"books": {"read": -1}, "released": {"read": -1} if world.is_private(dataset_id) else None}  # its evidence is gone
+        gone = Books(read=-1)  # as its evidence is
+        candidate = msgspec.structs.replace(candidate, books=gone, released=gone if world.is_private(dataset_id) else None)
     data, records = version_listing(world.data, dataset_id, str(head.version_id))
-    found = {p: getattr(world.data.stat(candidate["artifacts"][p]["from"]), "digest", None) for p in data}
+    found = {p: getattr(world.data.stat(candidate.artifacts[p]["from"]), "digest", None) for p in data}
     folder = version_folder(dataset_id, head.version_id)
     signed, note = attested(world, lambda name: world.data.read(f"{folder}/{name}"), data | records)
     if head.generation == last.generation:

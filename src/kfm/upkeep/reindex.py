@@ -89,7 +89,7 @@ def rebuild(world: World, dataset_ids: Sequence[str], epoch: int, damaged: list[
         for run_id in run_ids(world.data, dataset_id, packed):
             row = ledger_row(world, dataset_id, run_id, made, packed, damaged, parts)
             if row is not None:
-                number = (candidate_of(world, dataset_id, run_id) or {}).get("proposal")
+                number = candidate.proposal if (candidate := candidate_of(world, dataset_id, run_id)) is not None else None
                 world.store.transaction(lambda tx: _put(tx, row, number))
                 counts["runs"] += 1
             else:
