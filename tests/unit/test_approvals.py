@@ -23,6 +23,8 @@ from kfm.model.approval import Approval, Recorded, Terms
 from kfm.model.channel import GenerationPredicate, Kind, Lift, Lifted, RootAt
 from kfm.model.clock import rfc3339
 from kfm.model.errors import IntegrityError
+from kfm.model.proposal import Proposal
+from kfm.model.verdict import Reason, Verdict
 from kfm.upkeep.verify import verify_left
 from kfm.zones.local import LocalZone
 
@@ -192,7 +194,11 @@ def test_what_is_not_public_is_loosened_by_a_steward_also_where_nobody_had_to_ap
 def test_an_operators_word_does_not_stand_for_those_a_loosened_entry_needs(
     before: Terms, wanted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = {"approvals": 0, "verdicts": [{"review": [{"code": "quality.rows_fell"}]}]}
+    fell = Reason(code="quality.rows_fell", message="", remedy="")
+    told = Proposal(
+        proposal=1, run_id="r1", dataset_id="trees", version_id="v1", version_digest=None, base_generation=1, policy_digest="",
+        registry_digest="", labels={}, files={}, receipts={}, verdicts=(Verdict(gate="quality", review=(fell,)),), leak=None, approvals=0,
+    )  # fmt: skip
     answers = {
         "load": (told, ""),
         "approvals_of": [],
