@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from kfm.connectors.base import UNCONFINED
 from kfm.evidence.journal import done_of, fold, payload_of
+from kfm.evidence.packs import pack, unpacked
 from kfm.evidence.run_files import started_at
 from kfm.keys.commitments import Veil
 from kfm.model import ids
@@ -482,23 +483,21 @@ def pack_receipts(world: World) -> int:
             if ids.digest(content := world.root.read(path)) == digest:
                 days.setdefault(path.rpartition("/")[0], {})[path] = content
     for day, found in days.items():
-        lines = ({"run_id": p.removeprefix(f"{day}/").removesuffix(".json"), "text": text.decode()} for p, text in found.items())
-        content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-        digest = ids.digest(content)
-        pack = f"{day}/{digest[7:23]}.jsonl"
-        world.root.create(pack, content)
-        world.store.transaction(lambda tx: tx.effects.receipts_packed(pack, digest, list(found)))
-        for path in found:
-            world.root.remove(path)
+        lines = [{"run_id": p.removeprefix(f"{day}/").removesuffix(".json"), "text": text.decode()} for p, text in found.items()]
+
+        def note(path: str, digest: str) -> None:
+            world.store.transaction(lambda tx: tx.effects.receipts_packed(path, digest, list(found)))
+
+        pack(world.root, lines, list(found), lambda digest: f"{day}/{digest[7:23]}.jsonl", note)
     return sum(map(len, days.values()))
 
 
 def read_receipt(path: Path) -> bytes:
     """A receipt from its file, or from the pack beside it; raises `FileNotFoundError` when it is in neither."""
-    for pack in () if path.exists() else sorted(path.parent.glob("*.jsonl")):
-        for packed in map(msgspec.json.decode, pack.read_bytes().splitlines()):
-            if packed["run_id"] == path.stem:
-                return str(packed["text"]).encode()
+    for file in () if path.exists() else sorted(path.parent.glob("*.jsonl")):
+        for run_id, text in unpacked(file.read_bytes(), "text"):
+            if run_id == path.stem:
+                return str(text).encode()
     return path.read_bytes()
 
 

@@ -2,11 +2,10 @@
 
 import datetime as dt
 import re
+from functools import partial
 from typing import Any
 
-import msgspec
-
-from kfm.model import ids
+from kfm.evidence.packs import pack, unpacked
 from kfm.model.paths import noops_folder, noops_path, run_folder, run_path, runs_folder
 from kfm.world.world import World
 from kfm.zones.base import Zone
@@ -23,20 +22,11 @@ def started_at(run_id: str) -> dt.datetime:
     return dt.datetime.fromtimestamp(int(stamped[1] + stamped[2], 16) / 1000 if stamped else 0, dt.UTC)
 
 
-def _packs(zone: Zone, dataset_id: str) -> list[str]:
-    return list(zone.names(noops_folder(dataset_id)))
-
-
 def load_packs(zone: Zone, dataset_id: str) -> Packed:
     """Every packed run of a dataset: run id -> file name -> text."""
     found: Packed = {}
-    for pack in _packs(zone, dataset_id):
-        for line in zone.read(pack).splitlines():
-            try:
-                packed = msgspec.json.decode(line)
-                found[packed["run_id"]] = packed["files"]
-            except (msgspec.DecodeError, KeyError, TypeError):
-                continue  # a damaged line hides its own run and no other
+    for name in zone.names(noops_folder(dataset_id)):
+        found |= unpacked(zone.read(name), "files")
     return found
 
 
@@ -64,14 +54,11 @@ def pack_noops(world: World, dataset_id: str) -> int:
     for row in rows:
         days.setdefault(row.timestamp[:10], []).append(row.run_id)
     for day, runs in days.items():
-        lines = [_packed(world.data, dataset_id, run_id) for run_id in runs]
-        content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines if line["files"])
-        if content:
-            world.data.create(noops_path(dataset_id, day, ids.digest(content)), content)
-        world.store.transaction(lambda tx: tx.looks.mark_packed(runs))
-        for run_id, line in zip(runs, lines):
-            for name in line["files"]:
-                world.data.remove(run_path(dataset_id, run_id, name))
+        lines = [line for run_id in runs if (line := _packed(world.data, dataset_id, run_id))["files"]]
+        files = [run_path(dataset_id, line["run_id"], name) for line in lines for name in line["files"]]
+        path = partial(noops_path, dataset_id, day)
+        pack(world.data, lines, files, path, lambda *_: world.store.transaction(lambda tx: tx.looks.mark_packed(runs)))
+        for run_id in runs:
             world.data.remove_folders([run_folder(dataset_id, run_id), run_path(dataset_id, run_id, "artifacts")])
     return len(rows)
 
