@@ -83,8 +83,7 @@ def check_connector(workspace: Path, dataset_id: str) -> list[Finding]:
         entry = open_workspace(workspace).require(dataset_id)
         target = targets_of(open_workspace(workspace), dataset_id)[0]
     except KfmError as error:
-        mapping = (folder / "mapping.yml").is_file() and "mapping" in error.happened
-        return [*found, _found("mapping" if mapping else "folder", error.happened, error.remedy)]
+        return [*found, _found("mapping" if _unreadable(folder / "mapping.yml") else "folder", error.happened, error.remedy)]
     return [*found, *_mapping(folder), *_fixtures(folder, entry), *_behaviour(folder, target)]
 
 
@@ -181,6 +180,14 @@ def _is_shim(path: Path, stage: str) -> bool:
 
 def _flags(text: str) -> set[str]:
     return set(re.findall(r"--[a-z][a-z_-]+", text))
+
+
+def _unreadable(mapping: Path) -> bool:
+    try:
+        config.load_mapping(mapping)
+    except KfmError:
+        return True
+    return False
 
 
 def _mapping(folder: Path) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from kfm.jobs.drive import drive, run_target
 from kfm.model import canonical, ids
 from kfm.model.errors import UsageError
 from kfm.model.ledger import LedgerRow
-from kfm.run.assemble_parts import GONE, assemble_staged
+from kfm.run.assemble_parts import assemble_staged
 from kfm.run.promote import promote
 from kfm.run.take_back import rollback, withdraw_whole
 from kfm.run.update import update
@@ -34,7 +34,7 @@ from kfm.store.runs import ledger_sum
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
-from kfm.world.world import Outcome, Target, World
+from kfm.world.world import Outcome, PartsGone, Target, World
 
 START = dt.datetime(2025, 1, 1, tzinfo=dt.UTC)
 ENTRY = """dataset_id: {name}
@@ -337,7 +337,7 @@ def test_what_a_later_run_of_an_overlapping_window_made_official_is_not_overwrit
         up.changed = {("one", 3): 99.0}
         assert run_target(world, replace(part, staged="", win=win)).state == "COMMITTED"
         found = assembled(world, part, tuple(staged))
-        assert (found.state, found.reason) == ("NOOP", GONE)
+        assert isinstance(found, PartsGone) and found.state == "NOOP"
         rows = world.store.read(lambda tx: [tx.runs.get(run_id) for run_id in staged])
         assert [r.state for r in rows] == ["SUPERSEDED", "STAGED"] and "overlaps" in rows[0].reason
         assert assembled(world, part).state == "COMMITTED", "the others, when all that is there is asked for"

@@ -15,7 +15,7 @@ from kfm.evidence.refs import proposal_number
 from kfm.jobs.drive import promote_run
 from kfm.judge.boundary import located
 from kfm.model.errors import Denied, Fenced, IntegrityError, KfmError, UsageError
-from kfm.model.ledger import LedgerRow
+from kfm.model.ledger import SAID_NO, LedgerRow
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world
 from kfm.world.world import World
@@ -46,7 +46,7 @@ def main(args: Any) -> int:
             outcome = msgspec.structs.replace(outcome, reasons=(*outcome.reasons, *_changed(world, row)))
         if outcome.state == "COMMITTED":
             offer(args, world, row.dataset_id)
-    refused = any(reason["code"] == "approval.rejected" for reason in outcome.reasons)
+    refused = any(reason["code"] == SAID_NO for reason in outcome.reasons)
     waits = outcome.state == "PROPOSED" and outcome.exit_code == WAITS and not refused
     if outcome.state != "COMMITTED" and not waits and outcome.exit_code not in (Fenced.exit_code, IntegrityError.exit_code):
         outcome = msgspec.structs.replace(outcome, exit_code=Denied.exit_code)  # whatever it is now, it is not official

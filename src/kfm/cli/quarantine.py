@@ -112,9 +112,12 @@ def _told(item: Item, now: dt.datetime) -> dict[str, Any]:
 
 def _next(item: Item) -> str:
     """The command that comes next."""
-    if item.state == "fixed" or (item.state == "accepted" and item.kind == "capture"):
-        return f"kfm quarantine replay {item.run_id}"
-    return f"kfm quarantine show {item.run_id}"
+    return f"kfm quarantine {'replay' if _is_settled(item) else 'show'} {item.run_id}"
+
+
+def _is_settled(item: Item) -> bool:
+    """Whether what was decided can be brought in."""
+    return item.state == "fixed" or (item.state == "accepted" and item.kind == "capture")
 
 
 def _much(item: Item) -> str:
@@ -190,9 +193,9 @@ def _advice(item: Item, rows: list[Row], args: Any) -> list[str]:
             f'kfm quarantine fix {run} --row {args.row or rows[0].n} --set COLUMN=VALUE --reason "…"',
             f"Or state `conflicts: quarantine` or `newest` in data/registry/{item.dataset_id}.yml, then: kfm run {item.dataset_id}",
         ]
-    if item.kind == "capture" and item.code not in OVERRULED and not _next(item).startswith("kfm quarantine replay"):
+    if item.kind == "capture" and item.code not in OVERRULED and not _is_settled(item):
         return [f"Only upstream, the registry or a connector can mend this; then: kfm run {item.dataset_id}"]
-    if _next(item).startswith("kfm quarantine replay"):
+    if _is_settled(item):
         return [_next(item)]
     if not _to_do(item):
         return []

@@ -94,9 +94,9 @@ class CaptureRefused(Quarantined):
 class ConnectorFailed(StepFailed):
     """Connector code raised, crashed or ran out of memory or time; `stack` is its traceback where there is one."""
 
-    def __init__(self, happened: str, *, expected: str, remedy: str, stack: str = "") -> None:
+    def __init__(self, happened: str, *, expected: str, remedy: str, stack: str = "", unfetched: bool = False) -> None:
         super().__init__(happened, expected=expected, remedy=remedy)
-        self.stack = stack
+        self.stack, self.unfetched = stack, unfetched  # unfetched: it ended because the parent could not fetch what it asked for
 
 
 class ConnectorKilled(ConnectorFailed):

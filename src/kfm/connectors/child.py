@@ -210,4 +210,7 @@ def _outcome(order: _Order, wire: _Wire) -> dict[str, Any]:
     except MemoryError:
         return _no_memory(order)
     except BaseException as error:
-        return {"op": "failed", "message": f"{type(error).__name__}: {error}", "stack": traceback.format_exc()}
+        from kfm.connectors.kind import NotFetched
+
+        said = {"op": "failed", "message": f"{type(error).__name__}: {error}", "stack": traceback.format_exc()}
+        return said | {"unfetched": isinstance(error, NotFetched)}

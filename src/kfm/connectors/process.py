@@ -423,6 +423,7 @@ def _answer(ended: _Ended, child: _Child, job: TransformJob) -> TransformResult:
         expected="connector code that ends without an exception",
         remedy=f"{_where(last.get('stack', ''))}Nothing was published; `kfm connector check {job.dataset_id}` tries it on its fixtures.",
         stack=last.get("stack", ""),
+        unfetched=last.get("unfetched") is True,
     )
 
 

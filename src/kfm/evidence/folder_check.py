@@ -3,13 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from kfm.evidence.captures import parse_checksums
-from kfm.model.errors import KfmError
+from kfm.model.errors import Denied, KfmError
 from kfm.model.version import is_record
 from kfm.zones.base import Stored, Zone, hash_file
 
-__all__ = ["Verified", "note_unapproved", "note_uncompared", "note_unrecorded", "verify_folder", "verify_in_zone"]
+__all__ = ["Kind", "Verified", "kind_of", "note_unapproved", "note_uncompared", "note_unrecorded", "verify_folder", "verify_in_zone"]
+
+
+Kind = Literal["damaged", "missing", "extra"]
 
 
 @dataclass
@@ -22,10 +26,17 @@ class Verified:
     problems: list[dict[str, str]] = field(default_factory=list)
     exit_code: int = 0  # 6: damaged; 3: only missing, expired or revoked
     notes: list[str] = field(default_factory=list)  # not wrong, but worth saying
+    kinds: list[Kind] = field(default_factory=list)  # of each problem what is decided by
 
-    def wrong(self, where: str, what: str, code: int = 6) -> None:
+    def wrong(self, where: str, what: str, code: int = 6, kind: Kind = "damaged") -> None:
         self.problems.append({"where": where, "what": what})
+        self.kinds.append(kind)
         self.exit_code = max(self.exit_code, code)
+
+
+def kind_of(error: KfmError) -> Kind:
+    """What befell something that cannot be opened: its key is not here, or it was changed."""
+    return "missing" if isinstance(error, Denied) else "damaged"
 
 
 def note_unrecorded(found: Verified, dataset_id: str, numbers: list[int]) -> None:
@@ -61,7 +72,7 @@ def verify_in_zone(zone: Zone, folder: str, found: Verified) -> None:
 
 def _compare(raw: bytes | None, present: set[str], stat: Callable[[str], Stored | None], found: Verified, name: str) -> None:
     if raw is None:
-        found.wrong(name, "checksums.sha256 is missing")
+        found.wrong(name, "checksums.sha256 is missing", kind="missing")
         return
     try:
         listed = parse_checksums(raw)
@@ -76,8 +87,8 @@ def _compare(raw: bytes | None, present: set[str], stat: Callable[[str], Stored 
             found.wrong(f"{name}/{path}", error.happened.rstrip("."))
             continue
         if stored is None:
-            found.wrong(f"{name}/{path}", "listed, but missing", 3 if is_record(path) else 6)
+            found.wrong(f"{name}/{path}", "listed, but missing", 3 if is_record(path) else 6, "missing")
         elif stored.digest != digest:
             found.wrong(f"{name}/{path}", "its bytes do not match its digest")
     for path in sorted(present - {*listed, "checksums.sha256"}):
-        found.wrong(f"{name}/{path}", "present, but not listed")
+        found.wrong(f"{name}/{path}", "present, but not listed", kind="extra")

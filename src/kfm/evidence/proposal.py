@@ -19,7 +19,7 @@ from kfm.model.channel import GenerationPredicate
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import spelled
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
-from kfm.model.ledger import LedgerRow
+from kfm.model.ledger import SAID_NO, LedgerRow
 from kfm.model.paths import proposal_path
 from kfm.model.proposal import Proposal
 from kfm.model.verdict import Verdict
@@ -476,7 +476,7 @@ def reject(world: World, row: LedgerRow, signer: Any, reason: str) -> LedgerRow:
     """A person's no: signed, and the run ends REJECTED."""
     _still_waits(row)
     sign_off(world, row, signer, reason, "reject")
-    said = f"approval.rejected: {signer.name}: {reason}"
+    said = f"{SAID_NO}: {signer.name}: {reason}"
     ended = {"state": "REJECTED", "promo": 0, "reason": said, "ended_at": rfc3339(world.clock.now()), "error_count": 1}
 
     def close(tx: Tx) -> LedgerRow:

@@ -22,6 +22,7 @@ from kfm.model.backfill import BackfillPlan, BackfillRow, Bucket, Estimate, Grid
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, Fenced, StepFailed, UsageError
 from kfm.model.job import Request
+from kfm.model.ledger import JobRow
 from kfm.model.paths import backfill_path
 from kfm.model.staged import is_assembly
 from kfm.model.verdict import Evidence
@@ -29,7 +30,7 @@ from kfm.model.window import seconds
 from kfm.run.claim import check_kept, check_switch
 from kfm.run.update import update
 from kfm.store.base import Tx
-from kfm.world.world import Outcome, Target, World, specify
+from kfm.world.world import AlreadyStaged, Outcome, PartsGone, Target, World, specify
 
 __all__ = [
     "JOB_TYPE", "Batch", "assemble", "audit_path", "cancel", "estimate", "find", "resume", "settle", "start", "status", "work_batch", "work_here",
@@ -175,7 +176,7 @@ def cancel(world: World, row: BackfillRow, by: str, reason: str) -> BackfillRow:
         now = tx.backfill.lock(row.backfill_id)
         if now.state in OVER:
             return now
-        jobs = [job for job in tx.jobs.waiting(now.dataset_id) if job.reason == _mark(now)]
+        jobs = [job for job in tx.jobs.waiting(now.dataset_id) if _is_of(job, now)]
         if any(job.state == "running" and "assemble" in msgspec.json.decode(job.envelope)["parameters"] for job in jobs):
             raise UsageError(
                 f"Backfill {now.backfill_id} is being assembled.",
@@ -245,6 +246,11 @@ def _known(world: World, backfill_id: str) -> BackfillRow:
 
 def _mark(row: BackfillRow) -> str:
     return f"backfill {row.backfill_id}"
+
+
+def _is_of(job: JobRow, row: BackfillRow) -> bool:
+    """Whether a job was put for a backfill: of one partition's ingest the reason is all that tells."""
+    return job.reason == _mark(row)
 
 
 def _go_on(tx: Tx, row: BackfillRow, put: bool) -> BackfillRow:
@@ -399,7 +405,7 @@ def _staged(world: World, row: BackfillRow, target: Target, wait_s: float) -> Ou
             return Outcome(dataset_id=name, run_id=kept.run_id, state="STAGED", partition=partition, window=win)
         world.store.transaction(lambda tx: tx.jobs.submit(request))
         found = drive(update(world, target), patience)
-        if found is not None and found.reason != "already staged":
+        if found is not None and not isinstance(found, AlreadyStaged):
             return found
         patience()  # another run is at it, or was
 
@@ -448,10 +454,10 @@ def assemble(world: World, backfill_id: str, targets: Targets) -> tuple[Backfill
         _check(before)
     outcome: Outcome | None = None
     while run_ids := world.store.transaction(lambda tx: _ready(tx, row)):
-        from kfm.run.assemble_parts import GONE, assemble_staged
+        from kfm.run.assemble_parts import assemble_staged
 
         outcome = drive(assemble_staged(world, target, backfill_id, run_ids), patience)
-        if outcome is not None and outcome.reason == GONE:
+        if isinstance(outcome, PartsGone):
             continue
         if outcome is not None and not outcome.exit_code:
             outcome = _promote_pending(world, target, patience) or outcome

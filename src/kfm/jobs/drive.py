@@ -1,7 +1,7 @@
 """Work a job in this process: put it, take it, go on until nothing of it is left."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -17,7 +17,7 @@ from kfm.model.paths import gc_folder
 from kfm.model.staged import is_assembly
 from kfm.run.claim import check_kept, check_switch
 from kfm.run.update import update
-from kfm.run.work import Steps
+from kfm.run.work import MustSettle, Reached, Steps
 from kfm.store.base import Tx
 from kfm.world.world import Outcome, Target, World
 from kfm.zones.aside import sweep_aside
@@ -39,18 +39,22 @@ def _held(target_lease: str) -> Fenced:
 class Stopped(SystemExit):
     """A driver leaves a run where it is: its leases are released, and it can be resumed."""
 
+    def __init__(self, at: Reached | MustSettle | None = None) -> None:
+        super().__init__(None if at is None else str(at))
+        self.at = at
 
-def drive(steps: Steps, patience: Callable[[], None], until: frozenset[str] = frozenset()) -> Outcome | None:
+
+def drive(steps: Steps, patience: Callable[[], None], until: Collection[Reached] = (), *, settles: bool = True) -> Outcome | None:
     """Run a generator of durable operations to its end; `patience` sleeps, or raises when waiting has gone on too long.
 
-    Raises `Stopped` between two operations, when one of `until` has just been done.
+    Raises `Stopped` between two operations, when one of `until` has just been done, or where another run would be settled and `settles` is not.
     """
     try:
         while True:
             done = next(steps)
-            if done.partition(" run ")[0] in until:  # "must settle run …"
+            if done in until or (isinstance(done, MustSettle) and not settles):
                 steps.throw(Stopped(done))
-            if done != "wait":
+            if done is not Reached.WAIT:
                 continue
             try:
                 patience()
@@ -149,7 +153,7 @@ def _done_by_another(target: Target) -> Outcome:
     )
 
 
-def stop_run(world: World, target: Target, until: frozenset[str], *, wait_s: float, replay: LedgerRow | None = None) -> Outcome | None:
+def stop_run(world: World, target: Target, until: Collection[Reached], *, wait_s: float, replay: LedgerRow | None = None) -> Outcome | None:
     """Work `target` until one of `until` is done; None: there it stands, CLAIMED and resumable. An outcome: it ended before that.
 
     Nothing is promoted on the way, not even what an interrupted run has left half promoted.
@@ -164,9 +168,9 @@ def stop_run(world: World, target: Target, until: frozenset[str], *, wait_s: flo
     patience = _Patience(wait_s, target.partition_lease)
     while True:
         try:
-            found = drive(update(world, target, replay), patience, until | {"must settle"})
+            found = drive(update(world, target, replay), patience, until, settles=False)
         except Stopped as stopped:
-            if stopped.code in until:
+            if stopped.at in until:
                 return None
             raise
         if found is not None:

@@ -29,7 +29,8 @@ def run(ctx: JobContext) -> JobResult:
     """Bring the job's target up to date. The engine acknowledges the job itself, in the transaction that ends the run."""
     job = ctx.job
     asker = msgspec.json.decode(job.envelope).get("requested_by", "system")
-    trigger = trigger_of(job.reason) if ":" in job.reason else f"manual:{asker}" if asker != "system" else "manual"
+    asked = trigger_of(job.reason)
+    trigger = f"manual:{asker}" if asked == "manual" and asker != "system" else asked
     every = ctx.targets(ctx.dataset_id, win=job.win, trigger=trigger)
     mine = [t for t in every if t.partition == (job.partition or ctx.parameters.partition)] or (every if not job.partition else [])
     if not mine:

@@ -13,6 +13,7 @@ from kfm.jobs.base import JobContext, JobResult, JobType, NoParameters, readable
 from kfm.model import canonical, ids
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Denied, UsageError
+from kfm.model.ledger import denial_codes
 from kfm.model.masking import keep_secret
 from kfm.model.paths import notice_path
 from kfm.model.receipt import PolicyDecision, ReceiptOutput
@@ -76,7 +77,8 @@ def _notices(ctx: JobContext) -> list[Notice]:
     if status["version_id"] is not None and not status["fresh"] and status["state"] != "retired":
         found.append(("stale", check.checked_at if check is not None else None))
     now = rfc3339(world.clock.now())
-    code = str(status["reason"]).split(":")[0].split(" ")[0] if KINDS.get(status["state"]) == "denied" else ""
+    row = world.store.read(lambda tx: tx.runs.get(status["last_run_id"])) if KINDS.get(status["state"]) == "denied" else None
+    code = denial_codes(row.reason)[0] if row is not None and row.state == "REJECTED" else ""
     return [
         Notice(
             id=ids.digest(canonical.dumps([dataset_id, kind, about])).removeprefix("sha256:"), kind=kind, dataset_id=dataset_id,

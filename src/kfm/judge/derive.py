@@ -9,7 +9,7 @@ from kfm.fetch.base import Fetched
 from kfm.judge.release import candidate_of, govern_job, open_table, records_of_version, suppress_rules
 from kfm.model.content import rules_in
 from kfm.model.errors import Denied, StepFailed
-from kfm.model.ledger import Generation, LedgerRow
+from kfm.model.ledger import Generation, LedgerRow, denial_codes
 from kfm.model.paths import version_path
 from kfm.world.world import World
 from kfm.zones.base import copied, hash_file, room
@@ -67,7 +67,7 @@ def _owing(world: World, head: Generation) -> dict[str, Any]:
         )
     rows: list[LedgerRow] = world.store.read(lambda tx: tx.runs.recent(dataset_id, 200))
     last = next((r for r in rows if r.state not in ("NOOP", "SUPERSEDED", "FAILED")), None)
-    owed = last is not None and last.state == "REJECTED" and set(last.reason.split("; ")) <= {"labels.obligation", "labels.sealed"}
+    owed = last is not None and last.state == "REJECTED" and {*denial_codes(last.reason)} <= {"labels.obligation", "labels.sealed"}
     candidate = candidate_of(world, dataset_id, last.run_id) if last is not None and owed else None
     if candidate is None:
         raise StepFailed(

@@ -16,8 +16,8 @@ from kfm.model.channel import RootAt
 from kfm.model.errors import Denied, IntegrityError
 
 __all__ = [
-    "PAYLOAD_TYPE", "RETIRED", "ROLES", "Enrolled", "Envelope", "Head", "Past", "Revocation", "Root", "RootKey", "Signature", "Trust", "TrustedKey",
-    "UnknownSigner", "acceptable", "broken", "ed25519_verify", "keyid_of", "led_to", "load_root", "named_signers", "out_of_step", "pae", "statement",
+    "PAYLOAD_TYPE", "RETIRED", "ROLES", "BadRoot", "Enrolled", "Envelope", "Head", "Past", "Revocation", "Root", "RootKey", "Signature", "Trust", "TrustedKey",
+    "UnfitRoot", "UnknownSigner", "acceptable", "broken", "ed25519_verify", "keyid_of", "led_to", "load_root", "named_signers", "out_of_step", "pae", "statement",
     "strict_b64", "unwrap",
 ]  # fmt: skip
 
@@ -330,20 +330,29 @@ def _too_few(role: str, good: list[TrustedKey], holders: list[TrustedKey], count
     )
 
 
-def _bad_root(number: int, why: str) -> IntegrityError:
-    return IntegrityError(
-        f"root/{number:04}.json cannot be trusted: {why}.",
-        expected="a chain of root versions, each signed by the one before",
-        remedy="Restore keys/root with `kfm keys restore FILE`, or get the bundle again.",
-    )
+class BadRoot(IntegrityError):
+    """A version of the root that cannot be trusted."""
+
+    def __init__(self, number: int, why: str) -> None:
+        self.path = f"root/{number:04}.json"
+        super().__init__(
+            f"{self.path} cannot be trusted: {why}.",
+            expected="a chain of root versions, each signed by the one before",
+            remedy="Restore keys/root with `kfm keys restore FILE`, or get the bundle again.",
+        )
 
 
-def _unfit_root(
-    number: int, why: str, remedy: str = "Restore that root file from a backup, or remove it; `kfm keys list` then shows what is left."
-) -> Denied:
-    return Denied(
-        f"root/{number:04}.json is not acceptable: {why}.", expected="distinct, sound keys and thresholds they meet", remedy=remedy
-    )
+class UnfitRoot(Denied):
+    """A version of the root that is well signed and not acceptable."""
+
+    def __init__(
+        self,
+        number: int,
+        why: str,
+        remedy: str = "Restore that root file from a backup, or remove it; `kfm keys list` then shows what is left.",
+    ) -> None:
+        self.path = f"root/{number:04}.json"
+        super().__init__(f"{self.path} is not acceptable: {why}.", expected="distinct, sound keys and thresholds they meet", remedy=remedy)
 
 
 def _signed_by(candidates: Iterable[bytes], threshold: int, envelope: Envelope, body: bytes) -> bool:
@@ -365,11 +374,13 @@ def load_root(files: Mapping[int, bytes]) -> Trust:
     trust: Trust | None = None
     for expected, number in enumerate(sorted(files), 1):
         if number != expected:
-            raise _bad_root(expected, "it is missing from the chain")
+            raise BadRoot(expected, "it is missing from the chain")
         try:
             trust = _next_root(trust, number, files[number], ids.digest(files[1]))
+        except BadRoot:
+            raise
         except IntegrityError as error:
-            raise error if error.happened.startswith("root/") else _bad_root(number, error.happened.rstrip(".")) from error
+            raise BadRoot(number, error.happened.rstrip(".")) from error
     assert trust is not None
     return replace(trust, digests={number: ids.digest(raw) for number, raw in files.items()})
 
@@ -397,21 +408,21 @@ def out_of_step(trust: Trust | None, named: RootAt | None, before: RootAt | None
 def _next_root(before: Trust | None, number: int, raw: bytes, fingerprint: str) -> Trust:
     envelope, body = _opened(raw)
     if before and not _signed_by((k.public for k in before.holders("root")), before.threshold["root"], envelope, body):
-        raise _bad_root(number, "the root keys of the version before did not sign it")
+        raise BadRoot(number, "the root keys of the version before did not sign it")
     try:
         found = _statement(body)
         root = msgspec.convert(found["predicate"], Root)
     except (IntegrityError, msgspec.ValidationError) as error:
-        raise _bad_root(number, f"it is not a root ({error})") from error
+        raise BadRoot(number, f"it is not a root ({error})") from error
     gone = {r.keyid for r in root.revoked}
     own = [_loose_b64(k.public) for k in root.keys if "root" in k.roles and k.keyid not in gone]
     if (own or before is None) and not _signed_by(own, root.threshold.get("root", 1), envelope, body):
-        raise _bad_root(number, "its own root keys did not sign it")
+        raise BadRoot(number, "its own root keys did not sign it")
     if found.get("predicateType") != _ROOT or root.version != number:
-        raise _bad_root(number, f"it is signed as {found.get('predicateType')}, version {root.version}")
+        raise BadRoot(number, f"it is signed as {found.get('predicateType')}, version {root.version}")
     floor = before.document.floor if before is not None and before.document is not None else UNSET
     if floor is not UNSET and root.floor != floor:
-        raise _bad_root(number, "it moves the generation from which approvals are on record")
+        raise BadRoot(number, "it moves the generation from which approvals are on record")
     return _checked(root, fingerprint)
 
 
@@ -430,24 +441,24 @@ def _checked(root: Root, fingerprint: str) -> Trust:
     for key in root.keys:
         public = _loose_b64(key.public)
         if base64.b64encode(public).decode() != key.public or not acceptable(public):
-            raise _unfit_root(root.version, f"the key of {key.name} is of small order or not canonical")
+            raise UnfitRoot(root.version, f"the key of {key.name} is of small order or not canonical")
         if key.keyid in keys or any(k.public == public for k in keys.values()):
-            raise _unfit_root(root.version, f"the key of {key.name} is listed twice")
+            raise UnfitRoot(root.version, f"the key of {key.name} is listed twice")
         if key.keyid != keyid_of(public):
-            raise _unfit_root(root.version, f"the key of {key.name} is listed under another id")
+            raise UnfitRoot(root.version, f"the key of {key.name} is listed under another id")
         if not set(key.roles) <= {*ROLES, RETIRED}:
-            raise _unfit_root(root.version, f"{key.name} has the unknown role {sorted({*key.roles} - {*ROLES, RETIRED})[0]}")
+            raise UnfitRoot(root.version, f"{key.name} has the unknown role {sorted({*key.roles} - {*ROLES, RETIRED})[0]}")
         custodians = () if key.custodians is UNSET else key.custodians
         keys[key.keyid] = TrustedKey(key.keyid, public, key.name, key.roles, gone.get(key.keyid), custodians)
     try:
         expires = dt.datetime.fromisoformat(root.expires)
     except ValueError as error:
-        raise _unfit_root(root.version, "its end is not a time") from error
+        raise UnfitRoot(root.version, "its end is not a time") from error
     if expires.tzinfo is None:
-        raise _unfit_root(root.version, "its end has no time zone")
+        raise UnfitRoot(root.version, "its end has no time zone")
     trust = Trust(root.version, expires, fingerprint, root.threshold, keys, root)
     for role in {"root", "builder", *root.threshold}:
         wanted, there = root.threshold.get(role, 0), len(trust.holders(role))
         if not 1 <= wanted <= there:
-            raise _unfit_root(root.version, f"{wanted} keys must sign as {role} and {there} may", "Run `kfm keys rotate` first.")
+            raise UnfitRoot(root.version, f"{wanted} keys must sign as {role} and {there} may", "Run `kfm keys rotate` first.")
     return trust

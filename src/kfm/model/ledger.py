@@ -9,6 +9,7 @@ import msgspec
 from kfm.model.content import Mark, Place
 
 __all__ = [
+    "SAID_NO",
     "UNCHANGED",
     "Generation",
     "HeadKey",
@@ -20,6 +21,7 @@ __all__ = [
     "WalRecord",
     "after_stamp",
     "believable",
+    "denial_codes",
     "head_key_of",
     "is_older",
     "stamps_of",
@@ -33,6 +35,9 @@ class Token(NamedTuple):
     lease: str
     epoch: int
     number: int
+
+
+SAID_NO = "approval.rejected"  # the code of a person's no; in the ledger their name and words follow it
 
 
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +88,13 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mark(self) -> Mark:
         return Mark(self.input_hash, self.transform_hash, self.spec_hash)
+
+
+def denial_codes(reason: str) -> tuple[str, ...]:
+    """The codes of a denied run, read from its reason, which is where the ledger keeps them. What a person said with a no is not read."""
+    if reason.startswith(f"{SAID_NO}:"):
+        return (SAID_NO,)
+    return tuple(code.strip() for part in reason.split(";") for code in part.split(" or "))
 
 
 class WalRecord(msgspec.Struct, frozen=True, kw_only=True):

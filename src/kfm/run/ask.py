@@ -81,7 +81,7 @@ def ask_upstream(world: World, target: Target, log: RunLog, scratch: Path, known
             raise
         found.refused = refused
     except ConnectorFailed as failed:
-        if desk.trouble is not None and "NotFetched: " in failed.happened:  # it ended with this, and we know it better
+        if desk.trouble is not None and failed.unfetched:  # it ended with this, and we know it better
             raise desk.trouble from None
         raise
     else:

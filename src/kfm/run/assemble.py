@@ -46,7 +46,7 @@ from kfm.policy.base import Decision
 from kfm.run.claim import keep_head_key, older_told
 from kfm.run.look import captured_file
 from kfm.run.tables import Tables, measured, merge_tables, says_newer, tables_of
-from kfm.run.work import Steps, Work
+from kfm.run.work import Reached, Steps, Work
 from kfm.store.base import Tx
 from kfm.world.runlog import RunLog
 from kfm.world.world import Outcome, Target, World, table_rows
@@ -61,7 +61,7 @@ def assemble(work: Work, wal: Journal, result: TransformResult) -> Steps:
     work.wal = wal = wal.under(work.token, token)
     head = _pin(work, wal)
     check_base(work.target, work.partial, head)
-    yield "assemble pinned"
+    yield Reached.PINNED
     tables = tables_of(work, wal, result, wal.require("pin", Pinned).base_version, head.suppressed)
     return (yield from propose(work, wal, tables, head))
 
@@ -87,12 +87,12 @@ def propose(work: Work, wal: Journal, tables: Tables, head: Generation) -> Steps
         rows_written=max(0, wal.run.rows_written - tables.withdrawn),
     )
     files = _write_candidate(work, row, candidate)
-    yield "candidate written"
+    yield Reached.CANDIDATE_WRITTEN
     leak = _leaks(work, tables, candidate, head)
     verdicts = judge_candidate(world, row, candidate, files, leak, head, log=work.log)
     judged = _judgement(work, wal, candidate, tables, verdicts)
     proposal = _write_proposal(work, wal, row, candidate, judged, files, leak)
-    yield "proposal written"
+    yield Reached.PROPOSAL_WRITTEN
     wal.done("EXECUTE", "assemble", msgspec.structs.replace(judged, proposal=proposal))
     return _propose(work, wal, candidate, verdicts, tables)
 
@@ -119,7 +119,7 @@ def _restricted(world: World, candidate: Candidate) -> dict[str, dict[str, int]]
         return marked(files, columns)
 
 
-def _dataset_lease(work: Work) -> Generator[str, None, Token]:
+def _dataset_lease(work: Work) -> Generator[Reached, None, Token]:
     world, target = work.world, work.target
 
     def take(tx: Tx) -> Token | None:
@@ -131,9 +131,9 @@ def _dataset_lease(work: Work) -> Generator[str, None, Token]:
     while token is None:
         token = world.store.transaction(take)
         if token is None:
-            yield "wait"
+            yield Reached.WAIT
     work.tokens.append(world.hold(token))
-    yield "dataset lease taken"
+    yield Reached.DATASET_TAKEN
     return token
 
 

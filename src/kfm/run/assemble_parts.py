@@ -31,14 +31,12 @@ from kfm.run.claim import Answer, Claimed, LookAgain, Noop, Settle, approved, ch
 from kfm.run.look import Captured
 from kfm.run.promote import promote
 from kfm.run.tables import base_table, staged_tables
-from kfm.run.work import Steps, Work, guarded
+from kfm.run.work import MustSettle, Reached, Steps, Work, guarded
 from kfm.store.base import Tx
-from kfm.world.world import Target, World, specify
+from kfm.world.world import PartsGone, Target, World, specify
 from kfm.zones.base import room
 
-__all__ = ["GONE", "assemble_staged"]
-
-GONE = "some of its parts were overtaken, or are damaged"
+__all__ = ["assemble_staged"]
 
 _AGAIN = "`kfm backfill resume` makes the part again from its capture."
 
@@ -47,14 +45,14 @@ def assemble_staged(world: World, target: Target, backfill: str, run_ids: Sequen
     """One version from the parts of `backfill` that are STAGED: those of `run_ids`, or all of them; promote it like any proposal.
 
     `target` is any target of the dataset. The parts stay STAGED whatever happens, until the run is COMMITTED and they with it. What is
-    overtaken or damaged is closed; of `run_ids` it then makes nothing (NOOP, `GONE`): whoever asked decides whether the others suffice.
+    overtaken or damaged is closed; of `run_ids` it then makes nothing (`PartsGone`): whoever asked decides whether the others suffice.
     """
     whole = replace(target, partition="", win="", staged="", again=None, trigger=ASSEMBLE)
     whole = specify(whole, world.policy_digest)
     work = _Assembly(world, whole, backfill, frozenset(run_ids))
     while not work.take():
-        yield "wait"
-    yield "assemble: dataset lease taken"
+        yield Reached.WAIT
+    yield Reached.ASSEMBLE_TAKEN
     return (yield from guarded(work, work.steps()))
 
 
@@ -93,32 +91,33 @@ class _Assembly(Work):
             rows = [r for r in rows if not self.run_ids or r.run_id in self.run_ids]
             if len(rows) < len(self.run_ids):
                 self.release()
-                return self.outcome("NOOP", GONE)
+                found = self.outcome("NOOP", "some of its parts were overtaken, or are damaged")
+                return PartsGone(**msgspec.structs.asdict(found))
             self._check(rows)
             staged, bad = self._read(rows)
             if bad:
                 self._set_aside(bad)
-                yield "damaged parts closed"
+                yield Reached.PARTS_CLOSED
                 continue
             pins, raw = _pins(self.target.dataset_id, self.backfill, rows, staged)
             if rows:
                 self.world.data.create(pins_path(self.target.dataset_id, ids.digest(raw)), raw)
-                yield "pins written"
+                yield Reached.PINS_WRITTEN
             match self._decide(rows, ids.digest(raw)):
                 case Settle(row):
                     self.release()
                     self.world.let_go(*self.tokens)
-                    yield f"must settle run {row.run_id}"
+                    yield MustSettle(row.run_id)
                     yield from promote(self.world, self.target.dataset_id, row.run_id, wait=True)
                     while not self.take():
-                        yield "wait"
+                        yield Reached.WAIT
                 case LookAgain():
                     continue
                 case Noop(reason=reason, names=names, exit_code=code):
                     return self.outcome("NOOP", reason, names=names, exit_code=code)
                 case Claimed(wal=wal, head=head) as claimed:
                     self.begin(claimed)
-                    yield "assemble pinned"
+                    yield Reached.PINNED
                     return (yield from self._assembled(wal, head, pins, [s.done for s in staged]))
 
     def _check(self, rows: Sequence[LedgerRow]) -> None:
@@ -269,10 +268,10 @@ class _Assembly(Work):
         done = self._kept_part(wal)
         if done is None:
             done = self._collected(base, pins, parts)
-            yield "parts collected"
+            yield Reached.PARTS_COLLECTED
             wal.done("EXECUTE", "transform", done)
             wal.intend("EXECUTE", "assemble")
-            yield "part DONE"
+            yield Reached.PART_DONE
         render_raw(self.world.data, target.dataset_id, self.world.publish(self.log).update_metadata)
         own = {target.artifact: done.stored} if done.stored else self._own(pins)
         tables = staged_tables(self, wal, own, done.result, base, head.suppressed)

@@ -14,7 +14,7 @@ from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, KfmError, StepFailed, UsageError
 from kfm.model.journal import Capturing, Planned
-from kfm.model.ledger import UNCHANGED, Generation, HeadKey, LedgerRow, NoopRow, Token, after_stamp, is_older, stamps_of
+from kfm.model.ledger import UNCHANGED, Generation, HeadKey, LedgerRow, NoopRow, Token, after_stamp, denial_codes, is_older, stamps_of
 from kfm.model.paths import receipt_path
 from kfm.model.plan import Plan, plan_hash
 from kfm.model.schedule import without_emitter
@@ -208,7 +208,7 @@ _PASSING = (
 
 def _may_have_passed(reason: str) -> bool:
     """Whether a denial had a cause outside spec and content: a key, a grant or a word of a steward, an engine that did not answer, a lost file."""
-    return any(code.strip().startswith(_PASSING) for code in reason.split(";"))
+    return any(code.startswith(_PASSING) for code in denial_codes(reason))
 
 
 def _keeps_place(world: World, row: LedgerRow) -> bool:

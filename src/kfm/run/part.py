@@ -21,14 +21,14 @@ from kfm.model.ledger import LedgerRow, believable, with_stamp
 from kfm.model.paths import capture_folder, part_folder
 from kfm.run.look import Captured
 from kfm.run.transforming import known_columns, known_words, transform_job
-from kfm.run.work import Work
+from kfm.run.work import Reached, Work
 from kfm.world.world import World
 from kfm.zones.base import hash_file, room
 
 __all__ = ["make_part", "part_fields"]
 
 
-def make_part(work: Work, wal: Journal, captured: Captured, scratch: Path) -> Generator[str, None, TransformResult]:
+def make_part(work: Work, wal: Journal, captured: Captured, scratch: Path) -> Generator[Reached, None, TransformResult]:
     """capture and transform: intent, effect, read back, DONE."""
     # The time of the run that captured it; a resumed run has the same row. Merging asks for it too, also where the part is there already.
     captured_by = work.target.again.row if work.target.again is not None else wal.run
@@ -41,7 +41,7 @@ def make_part(work: Work, wal: Journal, captured: Captured, scratch: Path) -> Ge
         world.prepare(world.is_private(target.dataset_id))
     if wal.state("capture") != "DONE" or not _capture_intact(work, captured):
         _store_capture(work, captured, scratch)
-        yield "capture stored"
+        yield Reached.CAPTURE_STORED
         wal.done("EXECUTE", "capture", CaptureKept(capture_id=captured.capture_id))
     if captured.refused is not None:
         raise captured.refused
@@ -49,7 +49,7 @@ def make_part(work: Work, wal: Journal, captured: Captured, scratch: Path) -> Ge
         work.target = target = replace(target, max_quarantined=1.0)
     job = _transform_job(work, captured, wal.run.base_version)
     wal.intend("EXECUTE", "transform", Transforming(artifact=target.artifact))
-    yield "transform intended"
+    yield Reached.TRANSFORM_INTENDED
     work.log.say("input.validating", stage="validate", capture_id=captured.capture_id)
     out = room(scratch, "out")
     try:
@@ -59,13 +59,13 @@ def make_part(work: Work, wal: Journal, captured: Captured, scratch: Path) -> Ge
             keep_rows(world, target, wal.run.run_id, rows)
         raise
     part = _store_part(work, wal, result, out, captured)
-    yield "part stored"
+    yield Reached.PART_STORED
     wal.done("EXECUTE", "transform", part)
     if target.staged:
         return result
     fields = part_fields(part, wal.run) | (_untold(work, part) if work.private else {})
     wal.commit(lambda tx, page: page.move(tx, "CLAIMED", **fields))
-    yield "part DONE"
+    yield Reached.PART_DONE
     return result
 
 

@@ -35,7 +35,7 @@ from kfm.model.journal import (
     VersionKept,
     VersionNamed,
 )
-from kfm.model.ledger import LedgerRow, Token, head_key_of
+from kfm.model.ledger import SAID_NO, LedgerRow, Token, head_key_of
 from kfm.model.paths import announcements_folder, proposal_path, run_path, version_folder
 from kfm.model.receipt import PolicyAsked, Promotion
 from kfm.model.schedule import without_emitter
@@ -46,7 +46,7 @@ from kfm.policy.base import Decision
 from kfm.run.assemble import judge_candidate
 from kfm.run.claim import approved
 from kfm.run.take_back import void
-from kfm.run.work import Steps
+from kfm.run.work import Reached, Steps
 from kfm.store.base import Tx
 from kfm.world.world import Outcome, World, table_rows
 
@@ -65,12 +65,12 @@ def promote(world: World, dataset_id: str, run_id: str | None = None, *, wait: b
             break
         if not wait:
             return None
-        yield "wait"
+        yield Reached.WAIT
     if taken is None:
         return None
     token, row = taken
     work = _Promote(world, row, world.hold(token))
-    yield "promote: dataset lease taken"
+    yield Reached.PROMOTE_TAKEN
     try:
         return (yield from work.steps())
     except Fenced as error:
@@ -114,30 +114,20 @@ class Ended:
 
     why: str
 
-    @property
-    def said(self) -> str:
-        return f"ended: {self.why}"
-
 
 @dataclass(frozen=True)
 class MustVoid:
     """It is denied after it had named a generation, which a frozen holder may still write: its number must be taken."""
-
-    said = "denied, its number must be taken"
 
 
 @dataclass(frozen=True)
 class TakenByAnother:
     """Somebody else made the generation it had named."""
 
-    said = "generation is another's"
-
 
 @dataclass(frozen=True)
 class AlreadyOurs:
     """★ has happened: what is left is to say so."""
-
-    said = "generation is its own"
 
 
 @dataclass(frozen=True)
@@ -145,10 +135,6 @@ class Named:
     """The one generation this run may create."""
 
     generation: int
-
-    @property
-    def said(self) -> str:
-        return f"intent: generation {self.generation}"
 
 
 Answer = Ended | MustVoid | TakenByAnother | AlreadyOurs | Named  # of the transaction that names a generation
@@ -213,18 +199,18 @@ class _Promote:
         except IntegrityError as error:
             yield from self._abandon(error)
             return self._told(damaged=error)
-        yield "judged again"
+        yield Reached.JUDGED_AGAIN
         answer = self._intend(verdicts)
-        yield answer.said
+        yield Reached.DECIDED
         match answer:
             case Ended():
                 return self._told(verdicts)
             case MustVoid():
                 self._void()
-                yield "void generation"
+                yield Reached.VOID
                 no = denied(verdicts)
                 self._done("REJECTED", self._why(no) if no else "approval.void or registry.changed")
-                yield "run REJECTED"
+                yield Reached.REJECTED
                 return self._told(verdicts)
             case TakenByAnother():
                 return (yield from self._overtaken())
@@ -232,36 +218,36 @@ class _Promote:
                 assert candidate is not None  # nothing is named without one
                 yield from self._publish(candidate)
                 made = self._star()
-                yield "★"
+                yield Reached.OFFICIAL
                 if not made:
                     return (yield from self._overtaken())
             case AlreadyOurs():
                 pass
         with self.world.ended():
             project(self.world, self.row.dataset_id, self.log)
-        yield "projections rendered"
+        yield Reached.PROJECTED
         self._done("COMMITTED", "")
-        yield "run COMMITTED"
+        yield Reached.COMMITTED
         with self.world.ended():
             finish(self.world, self.row.run_id)
-        yield "journal archived"
+        yield Reached.ARCHIVED
         with self.world.ended():
             deliver(self.world, self.row.dataset_id, self.log)
         return self._told()
 
     def _overtaken(self) -> Steps:
         self._done("SUPERSEDED", f"generation {self.row.intent} is another's")
-        yield "run SUPERSEDED"
+        yield Reached.SUPERSEDED
         return self._told()
 
-    def _abandon(self, error: IntegrityError) -> Generator[str, None, None]:
+    def _abandon(self, error: IntegrityError) -> Generator[Reached, None, None]:
         """Damaged evidence cannot be promoted: the run is closed and its partition runs again. A number it had named is taken first."""
         self.log.say("candidate.damaged", stage="publish", level="error", reason=error.happened)
         if self.row.intent is not None:
             self._void()
-            yield "void generation"
+            yield Reached.VOID
         self._done("SUPERSEDED", error.happened)
-        yield "run SUPERSEDED"
+        yield Reached.SUPERSEDED
 
     # ---- before ★ ----------------------------------------------------------------------------------------------------
     def _judge(self) -> tuple[list[Verdict], Candidate | None]:
@@ -350,20 +336,20 @@ class _Promote:
             ask_again(tx, row)
         return Ended(state)
 
-    def _publish(self, candidate: Candidate) -> Generator[str, None, None]:
+    def _publish(self, candidate: Candidate) -> Generator[Reached, None, None]:
         """UPSERT the version, then lineage and outbox in one commit, then the receipts: all before ★."""
         row, wal = self.row, self.wal
         self.world.root.local(f"{announcements_folder(row.dataset_id)}/{row.intent}")  # where it will be announced, once ★ has happened
         if candidate.precise:
             keep_precise(self.world, row.dataset_id, str(row.version_id), candidate.precise)
         self._write_version(candidate)
-        yield "version written"
+        yield Reached.VERSION_WRITTEN
         planned = wal.payload("plan", Planned)
         labels = labels_told(planned.spec if planned is not None else None)
         record = record_of(self.world.stand_in, row, candidate.artifacts, labels)
         self.world.publish(self.log).write_file(run_path(row.dataset_id, row.run_id, "lineage.cypher"), cypher(record).encode())
         self.world.publish(self.log).write_file(run_path(row.dataset_id, row.run_id, "openlineage.json"), openlineage(record))
-        yield "cypher written"
+        yield Reached.CYPHER_WRITTEN
         wal.done("UPSERT", "version", VersionKept(version_id=row.version_id))
         wal.done("LINEAGE", "lineage", LineageKept(edges=len(edges(record))))
         payload = canonical.dumps({"version_id": row.version_id, "assets": candidate.digests}).decode()
@@ -374,11 +360,11 @@ class _Promote:
             tx.outbox.put(row.run_id, row.dataset_id, int(row.intent or 0), payload)
 
         wal.commit(rows)
-        yield "lineage and outbox"
+        yield Reached.LINEAGE
         self.approvals_digest, self.terms_digest = record_approvals(self.world, row)
-        yield "approvals recorded"
+        yield Reached.APPROVALS_RECORDED
         self.receipts_digest = seal(self.world, row, wal.records)
-        yield "receipts sealed"
+        yield Reached.RECEIPTS_SEALED
 
     def _write_version(self, candidate: Candidate) -> None:
         """Artifacts and records first, `checksums.sha256` last: a folder without it is not a version."""
@@ -536,9 +522,7 @@ class _Promote:
                 }
             )
         no = rejected_by(self.world, self.row)
-        reasons += (
-            [{"code": "approval.rejected", "message": f"{no} rejected it.", "remedy": f"kfm reject {number} --reason …"}] if no else []
-        )
+        reasons += [{"code": SAID_NO, "message": f"{no} rejected it.", "remedy": f"kfm reject {number} --reason …"}] if no else []
         reasons += [{"code": "approval.void", "message": f"{j.name}: {j.why}", "remedy": f"kfm review {number}"} for j in void]
         self._decided("deny", reasons)
         return self.outcome("PROPOSED", "waits for a person", exit_code=7, reasons=tuple(reasons), remedy=remedy, proposal=number)

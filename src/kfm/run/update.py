@@ -20,9 +20,9 @@ from kfm.model.schedule import without_emitter
 from kfm.run.claim import Answer, Claimed, LookAgain, Noop, Settle, check_switch, claim, is_noop
 from kfm.run.look import Captured, capture_again, look, replay_capture, source_refs
 from kfm.run.part import make_part, part_fields
-from kfm.run.work import Steps, Work, guarded
+from kfm.run.work import MustSettle, Reached, Steps, Work, guarded
 from kfm.store.base import Tx
-from kfm.world.world import Outcome, Target, World
+from kfm.world.world import AlreadyStaged, Outcome, Target, World
 
 __all__ = ["look_and_plan", "make_plan", "update"]
 
@@ -82,7 +82,7 @@ def update(world: World, target: Target, replay: LedgerRow | None = None) -> Ste
         return None
     work = Work(world, target, world.hold(taken[0]), forced=taken[1])
     work.log.say("run.triggered", stage="watch", trigger=without_emitter(target.trigger), forced=bool(taken[1]))
-    yield "job and lease taken"
+    yield Reached.JOB_TAKEN
     return (yield from guarded(work, _steps(work, replay)))
 
 
@@ -92,10 +92,10 @@ def _steps(work: Work, replay: LedgerRow | None) -> Steps:
     while True:
         with work.world.data.scratch() as scratch:
             work.captured = captured = _look(work, replay, scratch, conditional)
-            yield "upstream captured"
+            yield Reached.CAPTURED
             match _decide(work, captured):
                 case Settle(row):
-                    yield f"must settle run {row.run_id}"
+                    yield MustSettle(row.run_id)
                     yield from _settle(work, row)
                 case LookAgain():  # the head moved after the conditional request, or the replayed run is gone
                     conditional = conditional and replay is not None
@@ -104,11 +104,11 @@ def _steps(work: Work, replay: LedgerRow | None) -> Steps:
                     return _noop(work, noop)
                 case Claimed(wal=wal) as claimed:
                     work.begin(claimed)
-                    yield "run claimed"
+                    yield Reached.CLAIMED
                     result = yield from make_part(work, wal, captured, scratch)
                     if work.target.staged:
                         _stage(work, wal, result)
-                        yield "run STAGED"
+                        yield Reached.STAGED
                         return _staged(work, result)
                     return (yield from _assemble(work, wal, result))
 
@@ -175,8 +175,8 @@ def _noop(work: Work, noop: Noop) -> Outcome:
         work.log.say("run.noop", stage="idempotency", reason=noop.reason, names=noop.names)
         told = {"code": noop.code, "names": noop.names, "partition": work.target.partition}
         work.close_log("NOOP", noop.reason, **told)  # what a rebuilt store knows of it
-    head = noop.head
-    return Outcome(
+    head, kind = noop.head, AlreadyStaged if noop.code == "staged" else Outcome
+    return kind(
         dataset_id=work.target.dataset_id,
         run_id=work.run_id,
         state="NOOP",

@@ -1,6 +1,7 @@
 """One working of a job: what it holds, and the endings it can have. Whoever looks, makes a part or assembles shares it."""
 
 from collections.abc import Generator
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -23,9 +24,56 @@ from kfm.store.base import Tx
 from kfm.world.runlog import RunLog
 from kfm.world.world import Outcome, Target, World
 
-__all__ = ["Steps", "Work", "guarded"]
+__all__ = ["MustSettle", "Reached", "Steps", "Work", "guarded"]
 
-Steps = Generator[str, None, Outcome | None]
+
+class Reached(StrEnum):
+    """What a run has just done for good; whoever drives it waits, or stops, by these."""
+
+    WAIT = "wait"
+    JOB_TAKEN = "job and lease taken"
+    CAPTURED = "upstream captured"
+    CLAIMED = "run claimed"
+    CAPTURE_STORED = "capture stored"
+    TRANSFORM_INTENDED = "transform intended"
+    PART_STORED = "part stored"
+    PART_DONE = "part DONE"
+    STAGED = "run STAGED"
+    DATASET_TAKEN = "dataset lease taken"
+    ASSEMBLE_TAKEN = "assemble: dataset lease taken"
+    PARTS_CLOSED = "damaged parts closed"
+    PINS_WRITTEN = "pins written"
+    PARTS_COLLECTED = "parts collected"
+    PINNED = "assemble pinned"
+    CANDIDATE_WRITTEN = "candidate written"
+    PROPOSAL_WRITTEN = "proposal written"
+    PROMOTE_TAKEN = "promote: dataset lease taken"
+    JUDGED_AGAIN = "judged again"
+    DECIDED = "generation named, or none to name"
+    VOID = "void generation"
+    REJECTED = "run REJECTED"
+    VERSION_WRITTEN = "version written"
+    CYPHER_WRITTEN = "cypher written"
+    LINEAGE = "lineage and outbox"
+    APPROVALS_RECORDED = "approvals recorded"
+    RECEIPTS_SEALED = "receipts sealed"
+    OFFICIAL = "★"
+    PROJECTED = "projections rendered"
+    COMMITTED = "run COMMITTED"
+    ARCHIVED = "journal archived"
+    SUPERSEDED = "run SUPERSEDED"
+
+
+class MustSettle(msgspec.Struct, frozen=True):
+    """A run that has named a generation comes first: it is promoted before this one goes on."""
+
+    run_id: str
+
+    def __str__(self) -> str:
+        return f"must settle run {self.run_id}"
+
+
+Steps = Generator[Reached | MustSettle, None, Outcome | None]
 _MOST_KILLED = 3  # a machine without the memory for a step ends it every time
 
 
@@ -136,15 +184,16 @@ class Work:
         wal, captured = self.wal, self.captured
         detail: dict[str, Any] = getattr(error, "detail", {})
         code = getattr(error, "code", type(error).__name__)
+        sealed = self.private and isinstance(error, Quarantined | ConnectorFailed)  # what code or rows say about private records stays so
         told, until_ms = error.happened, int(getattr(error, "until", 0) * 1000)
-        if self.private and isinstance(error, Quarantined | ConnectorFailed):  # what code or rows say about private records stays sealed
+        if sealed:
             told, detail = f"refused by {code}; the details are sealed", {}
         if isinstance(error, Quarantined) and wal is not None and captured is not None:
             report = keep_capture(world, target, wal.run.run_id, captured.capture_id, error)
             error.remedy = f"{error.remedy} `kfm quarantine show {wal.run.run_id}` shows it; the report is data/{report}."
         elif self.private and wal is not None and isinstance(error, ConnectorFailed):
             keep_capture(world, target, wal.run.run_id, captured.capture_id if captured else "", error)
-        if told != error.happened:
+        if sealed:
             error.remedy = f"`kfm explain run {target.dataset_id}` opens the report for you."
 
         def close(tx: Tx, page: Page | None = None) -> LedgerRow:

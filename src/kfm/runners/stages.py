@@ -42,6 +42,7 @@ from kfm.model.masking import masked
 from kfm.model.paths import batches_path, capture_folder, dcat_path, part_folder, prov_path, raw_path, run_folder, stac_folder, version_path
 from kfm.model.window import bounds, seconds
 from kfm.run.claim import check_switch
+from kfm.run.work import MustSettle, Reached
 from kfm.workspace import config
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import planned_of, resumed_target, targets_of
@@ -61,9 +62,9 @@ STAGES = {  # stage -> what it does
     "backfill": "Run a past window in batches, each a run of its own, promoted one after the other.",
 }
 _UNTIL = {  # what must be done for a stage to be done; a later one too, when an earlier attempt got that far
-    "ingest": frozenset({"transform intended", "dataset lease taken"}),
-    "transform": frozenset({"part DONE", "dataset lease taken"}),
-    "validate": frozenset[str](),
+    "ingest": frozenset({Reached.TRANSFORM_INTENDED, Reached.DATASET_TAKEN}),
+    "transform": frozenset({Reached.PART_DONE, Reached.DATASET_TAKEN}),
+    "validate": frozenset[Reached](),
 }
 _WORDS = {
     "CLAIMED": {"ingest": "captured", "transform": "transformed"},
@@ -380,10 +381,10 @@ def _stopped(world: World, target: Target, call: _Call, row: LedgerRow | None = 
     """Drive the engine to the end of this stage and no further."""
     try:
         found = stop_run(world, target, _UNTIL[call.stage], wait_s=call.wait_s, replay=row)
+    except _UpstreamNeeded:
+        raise Denied("What is official has changed since this run was ingested.", expected="the version it began with", remedy=call.command("ingest")) from None  # fmt: skip
     except Stopped as stopped:
-        if stopped.code == _Offline.word:
-            raise Denied("What is official has changed since this run was ingested.", expected="the version it began with", remedy=call.command("ingest")) from None  # fmt: skip
-        interrupted = str(stopped.code).rpartition(" ")[2]
+        interrupted = stopped.at.run_id if isinstance(stopped.at, MustSettle) else ""
         raise Denied(f"Run {interrupted} was interrupted while it was being promoted.", expected="it to be finished first", remedy=call.command("promote", interrupted)) from None  # fmt: skip
     if found is not None:  # a proposal is all that validate is asked for; whether people must approve it is promote's question
         return msgspec.structs.replace(found, exit_code=0) if found.state == "PROPOSED" else found
@@ -398,13 +399,15 @@ def _outcome(row: LedgerRow, exit_code: int = 0) -> Outcome:
     )  # fmt: skip
 
 
+class _UpstreamNeeded(Stopped):
+    """Going on would mean to ask upstream."""
+
+
 class _Offline:
     """Resuming asks nobody: who would have to ask leaves the run as it is."""
 
-    word = "upstream needed"
-
     def fetch(self, request: FetchRequest, into: Path) -> Fetched:
-        raise Stopped(self.word)
+        raise _UpstreamNeeded
 
 
 # ---- receipts --------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from kfm.evidence.receipts import find_receipt
 from kfm.judge.boundary import Opened
 from kfm.keys.approvals import check_recorded, last_terms, unapproved, unrecorded
 from kfm.keys.attest import check_attestation, check_witnesses
-from kfm.keys.trust import Head, Trust, led_to, load_root, named_signers, out_of_step
+from kfm.keys.trust import BadRoot, Head, Trust, UnfitRoot, led_to, load_root, named_signers, out_of_step
 from kfm.model import canonical, ids
 from kfm.model.channel import GenerationPredicate, RootAt
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
@@ -293,7 +293,7 @@ def _root(members: Mapping[str, memoryview], report: BundleReport, now: dt.datet
     try:
         trust = load_root(files)
     except KfmError as error:
-        report.failed(error.happened.split()[0] if error.happened.startswith("root/") else "root", error)
+        report.failed(error.path if isinstance(error, BadRoot | UnfitRoot) else "root", error)
         return None
     report.root, report.expired, report.trust = trust.fingerprint, trust.expired(now), trust
     return trust

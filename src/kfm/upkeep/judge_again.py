@@ -7,7 +7,7 @@ import msgspec
 
 from kfm.catalog.check import check_records
 from kfm.channel.chain import EMPTY
-from kfm.evidence.folder_check import Verified
+from kfm.evidence.folder_check import Kind, Verified
 from kfm.evidence.journal import Journal
 from kfm.evidence.projection import shown_version
 from kfm.evidence.proposal import Judged, approvals_of, builder_of, count, load, one_account, registry_digest, run_of
@@ -28,7 +28,7 @@ from kfm.judge.release import candidate_of
 from kfm.model import ids
 from kfm.model.candidate import Candidate
 from kfm.model.errors import Denied, IntegrityError, KfmError, UsageError
-from kfm.model.ledger import Generation, LedgerRow
+from kfm.model.ledger import SAID_NO, Generation, LedgerRow, denial_codes
 from kfm.model.paths import dcat_path, prov_folder, prov_path, stac_folder, version_folder
 from kfm.model.proposal import Proposal
 from kfm.model.transform import Books
@@ -103,7 +103,7 @@ def _proposal(world: World, row: LedgerRow) -> Judgement:
     if not code and any(v.reasons for v in verdicts):
         code = 3
     elif not code and row.state == "REJECTED":
-        code = 3 if row.reason.startswith("approval.rejected") else 0
+        code = 3 if SAID_NO in denial_codes(row.reason) else 0
     elif not code and row.state == "PROPOSED" and sum(j.valid for j in given) < waits:
         code = 7
     return Judgement(
@@ -187,10 +187,8 @@ def _official(world: World, dataset_id: str, text: str) -> Judgement:
     checked = Verified()
     verify_dataset(world, dataset_id, checked, ref.version_id)
     damage = [
-        reason(
-            _code(p["where"], p["what"]), f"{p['where']}: {p['what']}.", "Restore it from a backup or a bundle; `kfm doctor` looks further."
-        )
-        for p in checked.problems
+        reason(_code(p["where"], kind), f"{p['where']}: {p['what']}.", "Restore it from a backup or a bundle; `kfm doctor` looks further.")
+        for p, kind in zip(checked.problems, checked.kinds, strict=True)
     ]
     try:
         verdicts = _judge_official(world, dataset_id, head, rows[-1])
@@ -219,14 +217,14 @@ def _agreed_here(world: World, head: Generation) -> tuple[str, ...]:
         return ()  # what is damaged is said above
 
 
-def _code(where: str, what: str) -> str:
+def _code(where: str, kind: Kind) -> str:
     """The code of a finding of `verify`."""
     if where.startswith("catalog/approvals/"):
         return "approvals.missing"
-    if "not listed" in what:
+    if kind == "extra":
         return "integrity.extra"
-    kind = "receipts" if where.startswith("receipts") or "/runs/" in where else "attestation" if "attestation" in where else "integrity"
-    return f"{kind}.missing" if "missing" in what else f"{kind}.damaged"
+    of = "receipts" if where.startswith("receipts") or "/runs/" in where else "attestation" if "attestation" in where else "integrity"
+    return f"{of}.{kind}"
 
 
 def _with(verdict: Verdict, more: Sequence[Any]) -> Verdict:

@@ -9,7 +9,7 @@ import msgspec
 
 from kfm.channel.chain import projected_generation
 from kfm.evidence.captures import render_raw
-from kfm.evidence.folder_check import Verified
+from kfm.evidence.folder_check import Verified, kind_of
 from kfm.evidence.journal import check_chain, done_of
 from kfm.evidence.projection import catalog_files, shown_version
 from kfm.evidence.receipts import find_receipt, outcome_of
@@ -75,7 +75,7 @@ def sealed_files(world: World, dataset_id: str, run_id: str, files: Mapping[str,
         places = [shown or proposed, proposed] if shown or name == ATTESTATION else [where]
         there = {place: stored for place in places if (stored := _digest(world, place, found)) is not None}
         if gone and not there:  # where the proposal is there, the next tick shows it
-            found.wrong(places[0], "the receipt names it, and it is missing", gone)
+            found.wrong(places[0], "the receipt names it, and it is missing", gone, "missing")
         for place, stored in there.items():
             if stored and digest not in (stored, world.stand_in(dataset_id, stored)):
                 found.wrong(place, "it is not what the receipt sealed")
@@ -88,7 +88,7 @@ def _digest(world: World, path: str, found: "Verified") -> str | None:
         if known is None and world.data.exists(world.lies(path)):
             known = ids.digest(world.kept(path))
     except KfmError as error:
-        found.wrong(world.lies(path), error.happened, error.exit_code)
+        found.wrong(world.lies(path), error.happened, error.exit_code, kind_of(error))
         return ""
     return known
 
@@ -122,7 +122,7 @@ def _catalog(world: World, dataset_id: str, rows: Sequence[Generation], found: "
         if world.data.exists(path) and not fits(path, world.data.read(path)):
             found.wrong(path, "it is not what its generation and the registry entry render; `kfm doctor --fix` renders it again")
         elif not world.data.exists(path) and shown == last.generation:  # DCAT comes last: with it, all the others were there
-            found.wrong(path, f"generation {shown} is shown, and it is missing; `kfm doctor --fix` renders it again", 3)
+            found.wrong(path, f"generation {shown} is shown, and it is missing; `kfm doctor --fix` renders it again", 3, "missing")
     # Several withdrawals may leave one version, of whose lineage the last was written down.
     for row in {r.version_id: r for r in rows if r.kind == "withdraw"}.values():
         path, source = prov_path(dataset_id, f"withdrawal_{row.generation}"), derived_path(dataset_id, row.version_id)
@@ -186,15 +186,15 @@ def _shown(world: World, dataset_id: str, rows: Sequence[Generation], found: "Ve
     told = [r for r in rows if (r.run_id, r.generation) in announced]
     again = "it is missing; `kfm doctor --fix` makes it again"
     if told and not world.data.exists(dcat_path(dataset_id)):
-        found.wrong(dcat_path(dataset_id), f"generation {told[-1].generation} was shown, and {again}", 3)
+        found.wrong(dcat_path(dataset_id), f"generation {told[-1].generation} was shown, and {again}", 3, "missing")
     for row in told:
         path = announcement_path(dataset_id, row.generation)
         if not world.root.exists(path):
-            found.wrong(path, f"generation {row.generation} was announced, and {again}", 3)
+            found.wrong(path, f"generation {row.generation} was announced, and {again}", 3, "missing")
         for name, shown in (("prov.json", prov_path), ("approvals.json", approvals_path)):
             path, source = shown(dataset_id, row.run_id), proposal_path(dataset_id, row.run_id, name)
             if not world.data.exists(path) and _can_show(world, source):  # without a source it is said with the receipt that names it
-                found.wrong(path, f"generation {row.generation} was shown, and {again}", 3)
+                found.wrong(path, f"generation {row.generation} was shown, and {again}", 3, "missing")
     known = {shown(dataset_id, r.run_id) for r in rows if r.run_id for shown in (prov_path, approvals_path)}
     known |= {prov_path(dataset_id, f"withdrawal_{r.generation}") for r in rows if r.kind == "withdraw"}
     for path in (p for top in (prov_folder, approvals_folder) for p in world.data.names(top(dataset_id))):
@@ -204,7 +204,7 @@ def _shown(world: World, dataset_id: str, rows: Sequence[Generation], found: "Ve
     for row in (r for r in rows if r.kind == "withdraw" and r.version_id is not None and r.generation <= shown_to):
         path, source = prov_path(dataset_id, f"withdrawal_{row.generation}"), derived_path(dataset_id, row.version_id)
         if not world.data.exists(path) and _can_show(world, source):
-            found.wrong(path, f"generation {row.generation} was shown, and {again}", 3)
+            found.wrong(path, f"generation {row.generation} was shown, and {again}", 3, "missing")
 
 
 def _can_show(world: World, source: str) -> bool:
@@ -236,7 +236,7 @@ def _proposal(world: World, run: LedgerRow, packs: Packed, found: "Verified") ->
     try:
         proposal = decoded(world.kept(path))
     except KfmError as error:
-        found.wrong(name, error.happened, error.exit_code)
+        found.wrong(name, error.happened, error.exit_code, kind_of(error))
         return
     if proposal is None:
         found.wrong(name, "it is not readable")

@@ -13,7 +13,7 @@ from kfm.evidence.run_files import Packed, load_packs, read_run_file, run_ids, s
 from kfm.judge.release import candidate_of
 from kfm.model import canonical
 from kfm.model.channel import RootAt
-from kfm.model.ledger import Generation, LedgerRow, NoopRow, head_key_of
+from kfm.model.ledger import UNCHANGED, Generation, LedgerRow, NoopRow, head_key_of
 from kfm.model.paths import announcement_path, pins_path, receipt_path, run_path
 from kfm.model.staged import Pins, is_assembly
 from kfm.run.take_back import void
@@ -220,10 +220,15 @@ def _noop(world: World, dataset_id: str, run_id: str, packed: Packed, damaged: l
         reason=str(ended.get("reason") or ended.get("code") or "not known any more"),
         names=str(ended.get("names") or ""),
         timestamp=started_at(run_id).isoformat().replace("+00:00", "Z"),
-        code=str(ended.get("code") or ("unchanged" if ended.get("reason") == "unchanged" else "")),  # older logs have no code
+        code=_noop_code(ended),
     )
     world.store.transaction(lambda tx: tx.looks.put_noop(row))
     return 1
+
+
+def _noop_code(ended: Mapping[str, Any]) -> str:
+    """The code of a look that made no run; logs of an earlier kfm have only the reason, and but one of those is known."""
+    return str(ended.get("code") or (UNCHANGED if ended.get("reason") == "unchanged" else ""))
 
 
 def _last_line(world: World, dataset_id: str, run_id: str, packed: Packed) -> dict[str, Any]:

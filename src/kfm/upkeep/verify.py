@@ -11,7 +11,7 @@ from kfm.channel.roots import root_problem
 from kfm.evidence.acts import erasing
 from kfm.evidence.agreed import on_record
 from kfm.evidence.captures import parse_checksums
-from kfm.evidence.folder_check import Verified, note_unapproved, note_uncompared, note_unrecorded, verify_in_zone
+from kfm.evidence.folder_check import Verified, kind_of, note_unapproved, note_uncompared, note_unrecorded, verify_in_zone
 from kfm.evidence.journal import check_chain
 from kfm.evidence.proofs import missing_proofs
 from kfm.evidence.receipts import JOB_TYPE
@@ -61,7 +61,7 @@ def verify_dataset(world: World, dataset_id: str, found: Verified, only: str | N
         folder = version_folder(dataset_id, version_id)
         found.versions += 1
         if not any(True for _ in world.data.names(folder)):
-            found.wrong(folder, "the version is missing")
+            found.wrong(folder, "the version is missing", kind="missing")
             continue
         verify_in_zone(world.data, folder, found)
         _verify_version_digest(world, dataset_id, version_id, versions[version_id], found, named.get(version_id))
@@ -89,7 +89,7 @@ def verify_receipts(world: World, found: Verified) -> None:
         try:
             raw = world.root.read(path)
         except OSError:
-            found.wrong(path, "the receipt is missing")
+            found.wrong(path, "the receipt is missing", kind="missing")
             continue
         told = _decoded(raw) if path.endswith(".json") else None
         if ids.digest(raw) != digest:
@@ -139,10 +139,10 @@ def _verify_channel(world: World, dataset_id: str, found: Verified) -> tuple[dic
         _verify_receipt(world, dataset_id, predicate, found, named, last)
     known = world.store.read(lambda tx: tx.index.last_generation(dataset_id))
     if known is not None and number <= known.generation and not found.problems:
-        found.wrong(channel.path(number), "it is missing, and the store knows it")
+        found.wrong(channel.path(number), "it is missing, and the store knows it", kind="missing")
     files = list(world.data.names(channel_folder(dataset_id)))
     if len(files) != number - 1 and not any(p["where"].startswith("catalog/channels") for p in found.problems):
-        found.wrong(channel_folder(dataset_id), "a generation is missing in the middle")
+        found.wrong(channel_folder(dataset_id), "a generation is missing in the middle", kind="missing")
     _verify_approvals(world, dataset_id, chain, found)
     if early:
         found.notes.append(f"{early} generations of {dataset_id} were made before root versions were recorded")
@@ -216,7 +216,7 @@ def _verify_receipt(
 ) -> None:
     record = run_path(dataset_id, predicate.run_id, "run_record.json")
     if not world.data.exists(record):
-        found.wrong(record, "the record of the run that made this generation is missing", 3)
+        found.wrong(record, "the record of the run that made this generation is missing", 3, "missing")
         return
     told = _decoded(world.data.read(record))
     if told is None:
@@ -225,7 +225,7 @@ def _verify_receipt(
     started = told.get("started_at", "")
     path = receipt_path(predicate.run_id, started)
     if not world.root.exists(path):
-        found.wrong(path, "the receipt this generation names is missing", 3)
+        found.wrong(path, "the receipt this generation names is missing", 3, "missing")
         return
     raw = world.root.read(path)
     if ids.digest(raw) != predicate.receipts_digest:
@@ -258,21 +258,21 @@ def _verify_work(world: World, dataset_id: str, found: Verified) -> None:
     try:
         suppress_rules(world, dataset_id, head.suppressed if head is not None else {})
     except Denied as error:
-        found.wrong(f"keys/data/{dataset_id}", error.happened, 3)
+        found.wrong(f"keys/data/{dataset_id}", error.happened, 3, "missing")
     except KfmError as error:
         found.wrong(withdrawals_folder(dataset_id), error.happened)
     precise = precise_path(dataset_id, head.version_id if head is not None else None)
     records: dict[str, Any] = {}
     if world.data.exists(world.lies(precise)) and world.vaults is not None and not world.vaults.has_key(dataset_id):
-        found.wrong(f"keys/data/{dataset_id}", "the key of the sealed records is missing", 3)
+        found.wrong(f"keys/data/{dataset_id}", "the key of the sealed records is missing", 3, "missing")
     elif world.data.exists(world.lies(precise)):
         try:
             records = _decoded(world.kept(precise)) or {}
         except KfmError as error:
-            found.wrong(world.lies(precise), error.happened)
+            found.wrong(world.lies(precise), error.happened, kind=kind_of(error))
     for stored in records.values():
         if not world.data.exists(stored["from"]):
-            found.wrong(stored["from"], "the sealed records the official version was released from are missing", 3)
+            found.wrong(stored["from"], "the sealed records the official version was released from are missing", 3, "missing")
     for path in world.data.names(work_folder(dataset_id)):
         if path.endswith("/wal.jsonl"):
             found.files += 1
@@ -306,7 +306,7 @@ def _verify_version_digest(
         attested = {p: d for p, d in listed.items() if p != ATTESTATION}
         check_attestation(world.data.read(f"{folder}/{ATTESTATION}"), world.keys, attested, {named})
     except FileNotFoundError as error:
-        found.wrong(f"{folder}/{Path(str(error.filename)).name}", "a record of the version is missing", 3)
+        found.wrong(f"{folder}/{Path(str(error.filename)).name}", "a record of the version is missing", 3, "missing")
     except (KeyError, TypeError, KfmError) as error:
         found.wrong(f"{folder}/{ATTESTATION}", getattr(error, "happened", "a record is not readable"), getattr(error, "exit_code", 6))
 

@@ -30,7 +30,7 @@ from kfm.world.publisher.trace import TracePublisher
 from kfm.world.runlog import RunLog
 from kfm.zones.base import Zone
 
-__all__ = ["Again", "Outcome", "Target", "World", "family_of", "specify", "table_rows"]
+__all__ = ["Again", "AlreadyStaged", "Outcome", "PartsGone", "Target", "World", "family_of", "specify", "table_rows"]
 
 Transform = Callable[[TransformJob, Path, Callable[[dict[str, Any]], None] | None], TransformResult]
 Acquire = Callable[[TransformJob, Path, Callable[[dict[str, Any]], dict[str, Any]], Callable[[dict[str, Any]], None]], TransformResult]
@@ -66,6 +66,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     change: str = ""  # against the version before: `4,996 → 2,124 rows, −57 %`
     warnings: tuple[str, ...] = ()  # oddities that are no reason to refuse anything
+
+
+class AlreadyStaged(Outcome, frozen=True):
+    """A NOOP: an earlier run staged this part."""
+
+
+class PartsGone(Outcome, frozen=True):
+    """A NOOP: parts that were asked for were overtaken, or are damaged; of the others nothing was made."""
 
 
 def table_rows(rows: Mapping[str, int], partition: str) -> int:

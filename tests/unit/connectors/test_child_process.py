@@ -408,3 +408,10 @@ def test_nothing_heavy_is_loaded_by_the_parent_side():
 def test_the_toolchain_is_named_without_importing_it():
     assert set(toolchain()) == {"h3", "kfm", "numpy", "pyarrow", "pyogrio", "pyproj", "rasterio", "shapely"}
     assert all(v[0].isdigit() for v in toolchain().values())
+
+
+@pytest.mark.parametrize(("raised", "unfetched"), [("NotFetched('gone')", True), ("ValueError('NotFetched: gone')", False)])
+def test_only_a_request_that_failed_ends_a_child_as_unfetched(with_code, raised, unfetched):
+    with pytest.raises(ConnectorFailed) as caught:
+        with_code(f"from kfm.connectors.kind import NotFetched\nraise {raised}")
+    assert "NotFetched: gone" in caught.value.happened and caught.value.unfetched is unfetched
