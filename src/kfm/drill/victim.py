@@ -13,6 +13,7 @@ from typing import Any, NoReturn, cast
 
 import msgspec
 
+from kfm.connectors.process import kept_cold
 from kfm.jobs.drive import run_target
 from kfm.store.base import Store
 from kfm.store.heartbeat import Heartbeat
@@ -138,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     workspace, code, count = open_workspace(args.workspace), 0, 0
     on_commit: OnCommit | None = None
     for target in targets_of(workspace, args.dataset, win=args.window):
-        with open_world(workspace, upstream="replay") as world:
+        with kept_cold(), open_world(workspace, upstream="replay") as world:  # a child of its own can be met at its calls
             if on_commit is None:
                 on_commit = _on_commit(args, workspace)
             store = CountingStore(world.store, on_commit, count)
