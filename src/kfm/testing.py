@@ -142,7 +142,7 @@ def _runner(path: Path, stage: str) -> Iterator[Finding]:
     elif not re.search(rf"Stage:\s*{stage}\b", head):
         yield _found("header", f"The header of {path.name} names another stage.", f"Write `Stage: {stage}`.")
     imported = {n for node in ast.walk(tree) for n in _imports(node)} if tree is not None else set()
-    if len(text.splitlines()) > _MOST_LINES or imported - {"sys", "kfm.runners.stages"}:
+    if len(text.splitlines()) > _MOST_LINES or imported - {"sys", "kfm.stages"}:
         yield _found("thin", f"{path.name} does more than call kfm.stages.", "Move what it does into connector.py.")
 
 
@@ -158,9 +158,7 @@ def _help(folder: Path, entries: Sequence[DatasetEntry]) -> Iterator[Finding]:
         if not name.endswith(".py") or not (folder / name).is_file() or _is_shim(folder / name, stage):
             continue
         if _flags(printed(folder / name, "--help", entries=entries)) != _flags(parser_of(stage).format_help()):
-            yield _found(
-                "help", f"{name} --help does not list the flags it takes.", f'Let it call `kfm.runners.stages.main("{stage}", __file__)`.'
-            )
+            yield _found("help", f"{name} --help does not list the flags it takes.", f'Let it call `kfm.stages.main("{stage}", __file__)`.')
     readme = folder.parent / "README.md"
     if not readme.is_file() or flags_table() not in readme.read_text():
         yield _found(

@@ -17,7 +17,7 @@ Governance invariants:
 
 import sys
 
-from kfm.runners.stages import main
+from kfm.stages import main
 
 if __name__ == "__main__":
     sys.exit(main("transform", __file__))

@@ -1,5 +1,5 @@
 """What every publisher promises."""
 
-from kfm.world.publisher.base import Publisher
+from kfm.publisher.base import Publisher
 
 __all__ = ["Publisher"]

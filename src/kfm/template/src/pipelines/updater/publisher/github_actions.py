@@ -1,5 +1,5 @@
 """The publisher for GitHub Actions."""
 
-from kfm.world.publisher.github_actions import GithubActionsPublisher
+from kfm.publisher.github_actions import GithubActionsPublisher
 
 __all__ = ["GithubActionsPublisher"]

@@ -1,5 +1,5 @@
 """The publisher of dry runs."""
 
-from kfm.world.publisher.noop import NoopPublisher
+from kfm.publisher.noop import NoopPublisher
 
 __all__ = ["NoopPublisher"]
