@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kfm.cli.init import make_workspace
-from kfm.jobs import backfills as backfill
+from kfm.jobs import backfill_windows as backfill
 from kfm.model.backfill import PartRow, plan_from
 from kfm.model.ids import new_run_id
 from kfm.model.ledger import LedgerRow

@@ -24,12 +24,12 @@ from kfm.model.errors import Denied, KfmError, UsageError
 from kfm.model.ids import check_dataset_id
 from kfm.model.kinds import KINDS
 from kfm.model.window import bounds
-from kfm.run.transforming import transform_job
+from kfm.run.transform_inputs import transform_job
 from kfm.runners.stages import STAGES, flags_table, parser_of
 from kfm.workspace import config
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
-from kfm.world.world import Target
+from kfm.world.target import Target
 from kfm.zones.base import hash_file
 
 __all__ = ["Finding", "RULES", "check_connector", "write_golden"]

@@ -15,7 +15,7 @@ import pytest
 
 from kfm.cli import main
 from kfm.cli.init import make_workspace
-from kfm.jobs import backfills as backfill
+from kfm.jobs import backfill_windows as backfill
 from kfm.model.job import Request
 from kfm.workspace.config import change_entry
 from kfm.workspace.folder import open_workspace
@@ -247,8 +247,8 @@ def test_a_batch_that_is_told_to_stop_half_way_is_handed_out_again(here: Path, k
         return world.store.transaction(lambda tx: tx.backfill.save(row, state="stopped"))  # because of what another batch met
 
     with monkeypatch.context() as patched:
-        patched.setattr("kfm.jobs.backfills.FLUSH_S", 0)
-        patched.setattr("kfm.jobs.backfills._flush", stopping)
+        patched.setattr("kfm.jobs.backfill_windows.FLUSH_S", 0)
+        patched.setattr("kfm.jobs.backfill_windows._flush", stopping)
         said = kfm("backfill", "start", "history", "--inline", "--json").json["backfill"]
     assert (said["state"], said["counts"], said["missing"], said["handed_out"]) == ("stopped", {"STAGED": 1}, 3, 2)
     assert kfm("backfill", "resume", "history", "--inline").code == 0
@@ -482,9 +482,9 @@ def test_parts_that_became_official_are_not_assembled_for_ever_after_a_kill(tmp_
 
         backfill.work_batch(world, row.backfill_id, targets, 0, 2, put=False)
         with monkeypatch.context() as patched:  # two are official, three staged, and neither is written down
-            patched.setattr("kfm.jobs.backfills.FLUSH_S", 1e9)
-            patched.setattr("kfm.jobs.backfills._conclude", _interrupted)
-            patched.setattr("kfm.jobs.backfills._go_on", _interrupted)
+            patched.setattr("kfm.jobs.backfill_windows.FLUSH_S", 1e9)
+            patched.setattr("kfm.jobs.backfill_windows._conclude", _interrupted)
+            patched.setattr("kfm.jobs.backfill_windows._go_on", _interrupted)
             with pytest.raises(KeyboardInterrupt):
                 backfill.assemble(world, row.backfill_id, targets)
             with pytest.raises(KeyboardInterrupt):
@@ -499,7 +499,7 @@ def test_parts_that_became_official_are_not_assembled_for_ever_after_a_kill(tmp_
             assert len(calls) < 20, "it asks again and again"
             return real(world, name, targets) if now.state == "assembling" else (now, None)
 
-        monkeypatch.setattr("kfm.jobs.backfills.assemble", idle)
+        monkeypatch.setattr("kfm.jobs.backfill_windows.assemble", idle)
         found, _ = backfill.work_here(world, row.backfill_id, targets)
     assert found.state == "done" and told(ws)["counts"] == {"COMMITTED": 6} and "running" in calls
 

@@ -15,7 +15,7 @@ import pytest
 from kfm.channel.chain import Channel
 from kfm.cli import main
 from kfm.evidence.captures import checksums
-from kfm.evidence.refs import Ref
+from kfm.evidence.references import Ref
 from kfm.keys.approvals import terms_digest
 from kfm.keys.attest import KeyFolder, new_private, provenance, unwrap, witness_statement
 from kfm.model import canonical, ids

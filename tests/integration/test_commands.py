@@ -9,7 +9,7 @@ import pytest
 
 from kfm.cli import call
 from kfm.diff.tables import diff_files
-from kfm.evidence.refs import proposal_number
+from kfm.evidence.references import proposal_number
 from kfm.model.errors import UsageError
 from kfm.run.update import update
 from kfm.samples.upstream import SampleUpstream

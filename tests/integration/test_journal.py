@@ -17,7 +17,8 @@ from kfm.upkeep.doctor import examine
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
-from kfm.world.world import Target, World
+from kfm.world.target import Target
+from kfm.world.world import World
 from tests.conftest import Said
 
 Kfm = Callable[..., Said]

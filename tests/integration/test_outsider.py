@@ -9,8 +9,8 @@ import pytest
 
 from kfm.evidence import proposal
 from kfm.evidence import version_records as records
-from kfm.evidence.refs import resolve
-from kfm.judge.gates import kernel
+from kfm.evidence.references import resolve
+from kfm.judge.gates import mandatory as kernel
 from kfm.model.clock import SystemClock
 from kfm.model.verdict import REQUIRED
 from kfm.policy.base import Decision

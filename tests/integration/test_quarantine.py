@@ -13,7 +13,7 @@ from kfm.cli import main
 from kfm.evidence.quarantine import Desk
 from kfm.jobs.drive import drive, run_target
 from kfm.model.ledger import LedgerRow
-from kfm.run.take_back import rollback
+from kfm.run.rollback import rollback
 from kfm.run.update import update
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of

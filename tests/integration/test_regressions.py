@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kfm.run.take_back import withdraw
 from kfm.run.update import update
+from kfm.run.withdraw import withdraw
 from kfm.samples.upstream import SampleUpstream
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of

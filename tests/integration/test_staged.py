@@ -28,13 +28,16 @@ from kfm.model.errors import UsageError
 from kfm.model.ledger import LedgerRow
 from kfm.run.assemble_parts import assemble_staged
 from kfm.run.promote import promote
-from kfm.run.take_back import rollback, withdraw_whole
+from kfm.run.rollback import rollback
 from kfm.run.update import update
+from kfm.run.withdraw import withdraw_whole
 from kfm.store.runs import ledger_sum
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
-from kfm.world.world import Outcome, PartsGone, Target, World
+from kfm.world.outcome import Outcome
+from kfm.world.target import Target
+from kfm.world.world import PartsGone, World
 
 START = dt.datetime(2025, 1, 1, tzinfo=dt.UTC)
 ENTRY = """dataset_id: {name}

@@ -11,7 +11,7 @@ import pytest
 from kfm.cli import updater as updater_cli
 from kfm.cli.init import make_workspace
 from kfm.cli.worker import make_worker
-from kfm.jobs import backfills as backfill
+from kfm.jobs import backfill_windows as backfill
 from kfm.jobs.drive import drive
 from kfm.model.errors import Denied
 from kfm.run.update import update

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kfm.cli import main
-from kfm.evidence.closing import owed
+from kfm.evidence.run_end import owed
 from kfm.model.clock import SystemClock
 from kfm.samples.upstream import SampleUpstream
 from kfm.workspace.config import change_entry

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.evidence.refs import resolve
+from kfm.evidence.references import resolve
 from kfm.samples.upstream import SampleUpstream
 from kfm.upkeep.bundle import bundle, verify_bundle
 from kfm.workspace.folder import open_workspace

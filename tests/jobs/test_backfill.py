@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kfm.jobs import backfills as backfill
+from kfm.jobs import backfill_windows as backfill
 from kfm.jobs.base import JobResult, job_type, parameters_of, work
 from kfm.model import ids
 from kfm.workspace.config import change_entry
@@ -59,8 +59,10 @@ def test_happy_a_batch_is_staged_then_assembled_and_the_receipts_name_the_parts(
 def test_retry_a_batch_that_lost_its_worker_makes_nothing_twice(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = begin(here)
     with monkeypatch.context() as patched:
-        patched.setattr("kfm.jobs.backfills.FLUSH_S", 1e9)  # only the ledger knows
-        patched.setattr("kfm.jobs.backfills._go_on", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))  # dies before it could say so
+        patched.setattr("kfm.jobs.backfill_windows.FLUSH_S", 1e9)  # only the ledger knows
+        patched.setattr(
+            "kfm.jobs.backfill_windows._go_on", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt)
+        )  # dies before it could say so
         with pytest.raises(KeyboardInterrupt):
             worked(here, backfill_id=name, first=0, count=2)
     before = {(r.run_id, r.part) for r in ledger(here)}

@@ -9,7 +9,7 @@ import pytest
 
 from kfm.cli import main
 from kfm.jobs import JOB_MODULES
-from kfm.jobs import backfills as backfill
+from kfm.jobs import backfill_windows as backfill
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kfm.cli.worker import _limits
-from kfm.jobs.joblog import JobLog
+from kfm.jobs.job_log import JobLog
 from kfm.jobs.worker import Worker
 from kfm.model.clock import SystemClock
 from kfm.model.job import Request

@@ -35,13 +35,16 @@ from kfm.model.staged import Pins
 from kfm.model.verdict import Gate, Reason, Verdict
 from kfm.run.assemble_parts import assemble_staged
 from kfm.run.promote import promote
-from kfm.run.take_back import lift, rollback, withdraw, withdraw_whole
+from kfm.run.rollback import rollback
 from kfm.run.update import update
+from kfm.run.withdraw import lift, withdraw, withdraw_whole
 from kfm.store.sqlite import SqliteStore
 from kfm.upkeep.erase import destroy_left, finish_erasure
 from kfm.upkeep.reindex import datasets_with_evidence, known_epoch, rebuild, void_all
+from kfm.world.outcome import Outcome
 from kfm.world.publisher.local import LocalPublisher
-from kfm.world.world import Outcome, Target, World, specify
+from kfm.world.target import Target, specify
+from kfm.world.world import World
 from kfm.zones.local import LocalZone
 
 DATASET = "toy"

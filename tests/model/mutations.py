@@ -15,7 +15,7 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "failure",
         [
             (
-                "run/claim.py",
+                "run/noop.py",
                 "    if rejected is not None:\n",
                 "    rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)\n"
                 "    if any(r.ended_at and r.base_version == head.version_id for r in rows):\n"
@@ -38,7 +38,7 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "a-b-a-b",
         [
             (
-                "run/claim.py",
+                "run/noop.py",
                 "    if head.version_id is None or unknown_content(head):\n        return False\n",
                 "    rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, captured.input_hash)\n"
                 '    if any(r.state == "COMMITTED" for r in rows):\n        return True\n',
@@ -99,8 +99,8 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
             ),
             (
                 "run/promote.py",
-                '                yield "★"\n',
-                '                yield "★"\n                self.world.store.transaction(self.late)\n',
+                "                yield Reached.OFFICIAL\n",
+                "                yield Reached.OFFICIAL\n                self.world.store.transaction(self.late)\n",
             ),
         ],
     ),
@@ -109,9 +109,9 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         [
             (
                 "run/update.py",
-                '            yield "upstream captured"\n',
+                "            yield Reached.CAPTURED\n",
                 "            work.world.early = work.world.store.transaction(lambda tx: work.world.channel(work.target.dataset_id).head(tx))\n"
-                '            yield "upstream captured"\n',
+                "            yield Reached.CAPTURED\n",
             ),
             (
                 "run/claim.py",
@@ -138,8 +138,8 @@ MUTATIONS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
             ),
             (
                 "run/promote.py",
-                '                yield "★"\n',
-                '                yield "★"\n                seal(self.world, self.row, self.wal.records)\n',
+                "                yield Reached.OFFICIAL\n",
+                "                yield Reached.OFFICIAL\n                seal(self.world, self.row, self.wal.records)\n",
             ),
         ],
     ),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.zones.aside import aside, sweep_aside
+from kfm.zones.scratch_places import aside, sweep_aside
 
 NOBODY = 65534
 

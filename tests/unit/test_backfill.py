@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kfm.fetch.base import Fetched, FetchRequest
-from kfm.jobs.backfills import _next_span, _Slow
+from kfm.jobs.backfill_windows import _next_span, _Slow
 from kfm.model.backfill import BackfillRow, PartRow, backfill_id, cut, grid_of, plan_from, resolved
 from kfm.model.clock import SystemClock
 from kfm.model.dataset import DatasetEntry
@@ -245,8 +245,8 @@ def test_the_grid_counts_by_bucket_and_state(store: Any) -> None:
 
 def test_requests_are_no_faster_than_the_plan_allows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     now, slept = [100.0], list[float]()
-    monkeypatch.setattr("kfm.jobs.backfills.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("kfm.jobs.backfills.time.sleep", lambda s: (slept.append(s), now.__setitem__(0, now[0] + s)))
+    monkeypatch.setattr("kfm.jobs.backfill_windows.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("kfm.jobs.backfill_windows.time.sleep", lambda s: (slept.append(s), now.__setitem__(0, now[0] + s)))
 
     class Upstream:
         def fetch(self, request: FetchRequest, into: Path) -> Fetched:

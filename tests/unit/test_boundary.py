@@ -47,15 +47,15 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
             "judge/release.py",
             "run/assemble_parts.py",
             "run/tables.py",
-            "run/transforming.py",
+            "run/transform_inputs.py",
             "run/update.py",
         ),
         "makes the next version",
     ),
     **dict.fromkeys(
         (
-            "evidence/agreed.py",
-            "evidence/taken.py",
+            "evidence/approval_count.py",
+            "evidence/withdrawal_check.py",
             "judge/candidate.py",
             "upkeep/judge_again.py",
             "judge/intact.py",
@@ -64,7 +64,16 @@ INSIDE = {  # module that names such a place -> why nothing leaves there
         "judges it",
     ),
     **dict.fromkeys(
-        ("evidence/acts.py", "upkeep/erase.py", "run/take_back.py", "evidence/removed.py", "upkeep/retention.py"), "takes it away"
+        (
+            "evidence/acts.py",
+            "upkeep/erase.py",
+            "run/act.py",
+            "run/rollback.py",
+            "run/withdraw.py",
+            "evidence/removed.py",
+            "upkeep/retention.py",
+        ),
+        "takes it away",
     ),
     **dict.fromkeys(("model/paths.py", "catalog/base.py", "catalog/check.py", "catalog/dcat.py", "catalog/stac.py"), "names it"),
     **dict.fromkeys(

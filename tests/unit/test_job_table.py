@@ -15,8 +15,8 @@ from kfm.cli.runjob import _take
 from kfm.model.clock import SystemClock, rfc3339
 from kfm.model.errors import Fenced, UsageError
 from kfm.model.job import Input, Request, backoff_ms
-from kfm.store.bells import Bells
 from kfm.store.jobs import envelope_of
+from kfm.store.wakeups import Bells
 
 
 def open_at(where: Any) -> Any:

@@ -21,7 +21,7 @@ from kfm.connectors.process import run_inline, run_transform
 from kfm.model.dataset import Aggregate, DatasetEntry, Release, Source
 from kfm.model.ids import digest
 from kfm.run.leak import look_for_leaks, search_job
-from kfm.world.world import Target
+from kfm.world.target import Target
 from kfm.zones.local import LocalZone
 
 RELEASE = Release(show=("kind", "hint"), withhold=("site_id", "keeper"), h3_resolution=4, min_records=1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfm.judge.gates.kernel import labels
+from kfm.judge.gates.mandatory import labels
 from kfm.judge.release import release_mark, release_marks
 from kfm.model.dataset import DatasetEntry, Release, Source
 from kfm.model.looks import looks_of, looks_of_values

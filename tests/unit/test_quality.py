@@ -8,7 +8,7 @@ from kfm.cli.run import tell
 from kfm.judge.gates.quality import quality
 from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.verdict import Evidence
-from kfm.world.world import Outcome
+from kfm.world.outcome import Outcome
 
 
 def note(now: str, before: str | None) -> str:

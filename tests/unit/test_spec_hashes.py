@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kfm.model.dataset import Change, DatasetEntry
-from kfm.world.world import Target, specify
+from kfm.world.target import Target, specify
 
 # Entries with the hashes that the version before `change`, `conflicts` and the checks of columns gave them.
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "spec_hashes.json").read_bytes())

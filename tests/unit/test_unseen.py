@@ -3,7 +3,7 @@
 import pytest
 
 from kfm.judge.candidate import policy_question
-from kfm.judge.gates.kernel import GATES
+from kfm.judge.gates.mandatory import GATES
 from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.verdict import Evidence, judge_all
 

@@ -12,8 +12,8 @@ from kfm.model.errors import UsageError
 from kfm.model.plan import Plan, SourceRef, Step, export, load, order, plan_hash
 from kfm.model.window import bounds, seconds, window
 from kfm.run.update import make_plan
-from kfm.world.runlog import mask
-from kfm.world.world import Target, specify
+from kfm.world.run_log import mask
+from kfm.world.target import Target, specify
 
 NOW = dt.datetime(2026, 11, 13, 12, 0, 0, 500, tzinfo=dt.UTC)
 REF = SourceRef(uri="https://example.org/x", content_hash="sha256:" + "0" * 64)

@@ -7,7 +7,7 @@ from typing import Any
 
 from kfm.cli.call import Parser, again, emit
 from kfm.evidence.proposal import approve, run_of
-from kfm.evidence.refs import proposal_number
+from kfm.evidence.references import proposal_number
 from kfm.keys.attest import fingerprint_of
 from kfm.model.errors import Denied, UsageError
 from kfm.workspace.folder import Workspace, open_workspace

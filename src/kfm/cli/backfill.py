@@ -16,14 +16,15 @@ import msgspec
 
 from kfm.cli.call import Parser, again, clock_flag, emit, heed_clock, login, upstream_flag
 from kfm.cli.terminal import progress, say, show, sign
-from kfm.jobs import backfills as backfill
+from kfm.jobs import backfill_windows as backfill
 from kfm.model.backfill import BackfillPlan, BackfillRow, Bucket, Estimate, Status, plan_from
 from kfm.model.errors import UsageError
 from kfm.workspace import config
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
-from kfm.world.world import Outcome, World
+from kfm.world.outcome import Outcome
+from kfm.world.world import World
 
 __all__ = ["configure", "load_plan", "main"]
 

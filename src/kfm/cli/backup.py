@@ -34,7 +34,7 @@ from kfm.workspace.backup import Manifest, check_backup, make_backup, plain_sour
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
-from kfm.world.world import Outcome
+from kfm.world.outcome import Outcome
 
 __all__ = ["configure", "main"]
 

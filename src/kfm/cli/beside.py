@@ -17,7 +17,7 @@ import msgspec
 from kfm.cli.call import Parser
 from kfm.cli.terminal import Progress
 from kfm.model.interrupts import finishing
-from kfm.world.world import Outcome
+from kfm.world.outcome import Outcome
 
 __all__ = ["at_once_flag", "cores", "inputs_first", "side_by_side"]
 

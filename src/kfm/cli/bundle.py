@@ -7,7 +7,7 @@ from typing import Any
 
 from kfm.cli.call import Parser, emit, reader_flag, reader_of
 from kfm.cli.witness import read_witness
-from kfm.evidence.refs import dataset_of
+from kfm.evidence.references import dataset_of
 from kfm.judge.boundary import folder_of
 from kfm.model.errors import Denied, IntegrityError, UsageError
 from kfm.model.origin import told

@@ -100,7 +100,7 @@ def reader_of(args: Any) -> Any:
 def heed_clock(world: Any, args: Any, *dataset_ids: str) -> None:
     """Say when the clock is behind what is official; beyond a day the engine refuses, unless a person vouched for the clock."""
     from kfm.cli.terminal import say, sign
-    from kfm.evidence.moments import clock_warning
+    from kfm.evidence.append_times import clock_warning
 
     world.clock_ok = bool(getattr(args, "clock_ok", False))
     for warning in filter(None, (clock_warning(world, name) for name in dataset_ids)):
@@ -110,7 +110,7 @@ def heed_clock(world: Any, args: Any, *dataset_ids: str) -> None:
 def offer(args: Any, world: Any, dataset_id: str) -> None:
     """What could be made of the official version and is not made yet, with the command that makes it now; a worker would do it by itself."""
     from kfm.cli.terminal import say
-    from kfm.evidence.closing import derivation, owed
+    from kfm.evidence.run_end import derivation, owed
 
     for kind in owed(world, dataset_id):
         say(f"      {kind} was not run, no worker is there: {again(args, derivation(kind, dataset_id).removeprefix('kfm '))}")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kfm.cli.call import Parser, emit, reader_flag, reader_of
-from kfm.evidence.refs import dataset_of
+from kfm.evidence.references import dataset_of
 from kfm.evidence.version_records import origin_of
 from kfm.judge.boundary import cited
 from kfm.model.origin import worded

@@ -111,7 +111,7 @@ def _new(workspace: Workspace, args: Any) -> int:
         raise UsageError("A connector needs one id.", expected="kfm connector new DATASET", remedy="Name the dataset it is for.")
     name = check_dataset_id(args.dataset[0])
     if args.licence:
-        from kfm.judge.gates.kernel import is_spdx
+        from kfm.judge.gates.mandatory import is_spdx
 
         if not is_spdx(args.licence) or args.licence.upper() in ("NOASSERTION", "NONE"):
             raise UsageError(f"{args.licence!r} is not an SPDX licence id.", expected="one such as CC-BY-4.0, or none yet", remedy="See spdx.org/licenses.")  # fmt: skip

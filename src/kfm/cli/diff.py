@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from kfm.cli.call import Parser, again, reader_flag, reader_of
 from kfm.cli.terminal import say
 from kfm.diff.base import Diff, to_json
-from kfm.evidence.refs import dataset_of
+from kfm.evidence.references import dataset_of
 from kfm.judge.boundary import Opened, Reader, located
 from kfm.model.errors import MissingExtra, UsageError
 from kfm.model.ledger import Generation

@@ -18,7 +18,7 @@ from kfm.model.errors import KfmError, UsageError
 from kfm.workspace.config import entry_path, load_dataset
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.wiring import open_world
-from kfm.world.world import Outcome
+from kfm.world.outcome import Outcome
 from kfm.zones.durable import create_durably
 
 __all__ = ["configure", "main"]

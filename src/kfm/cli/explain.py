@@ -13,10 +13,10 @@ from kfm.channel.chain import last_act
 from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import sign
 from kfm.cli.wal import find_run, journal_of
+from kfm.evidence.append_times import appended_at
 from kfm.evidence.journal import done_of
-from kfm.evidence.moments import appended_at
 from kfm.evidence.proposal import run_of
-from kfm.evidence.refs import dataset_of, proposal_number
+from kfm.evidence.references import dataset_of, proposal_number
 from kfm.evidence.run_files import read_run_file
 from kfm.evidence.status import dataset_status
 from kfm.keys.attest import unwrap

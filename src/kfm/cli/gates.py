@@ -10,7 +10,7 @@ import msgspec
 
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.terminal import say, show, sign
-from kfm.evidence.refs import dataset_of, proposal_number
+from kfm.evidence.references import dataset_of, proposal_number
 from kfm.model.errors import UsageError
 from kfm.upkeep.judge_again import Judgement, judge_ref
 from kfm.workspace.folder import open_workspace

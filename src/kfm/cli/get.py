@@ -6,7 +6,7 @@ from typing import Any
 
 from kfm.cli.call import Parser, emit, reader_flag, reader_of
 from kfm.evidence.captures import checksums
-from kfm.evidence.refs import dataset_of
+from kfm.evidence.references import dataset_of
 from kfm.judge.boundary import Opened, folder_of
 from kfm.model.errors import IntegrityError, UsageError
 from kfm.workspace.folder import open_workspace

@@ -20,7 +20,7 @@ import msgspec
 from kfm.cli.call import Parser, again, emit
 from kfm.cli.jobcall import dataset_id_of, request_of, store_of
 from kfm.cli.terminal import say, show, sign
-from kfm.jobs.joblog import JobLog
+from kfm.jobs.job_log import JobLog
 from kfm.model.clock import SystemClock
 from kfm.model.errors import UsageError
 from kfm.model.ids import ID_PATTERN

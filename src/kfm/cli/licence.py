@@ -14,7 +14,7 @@ import msgspec
 
 from kfm.cli.approve import signer_of
 from kfm.cli.call import Parser, again, emit
-from kfm.judge.gates.kernel import is_spdx
+from kfm.judge.gates.mandatory import is_spdx
 from kfm.judge.permits import Permit, reconsider, write_permit
 from kfm.model import ids
 from kfm.model.clock import rfc3339

@@ -15,7 +15,8 @@ from kfm.upkeep.rebuild import rebuild, record_of_receipt
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import rebuilt_target
 from kfm.workspace.wiring import open_world
-from kfm.world.world import Target, World
+from kfm.world.target import Target
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 

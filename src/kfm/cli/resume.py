@@ -20,7 +20,8 @@ from kfm.upkeep.reindex import datasets_with_evidence
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import planned_of, resumed_target
 from kfm.workspace.wiring import open_world
-from kfm.world.world import Outcome, World
+from kfm.world.outcome import Outcome
+from kfm.world.world import World
 
 __all__ = ["configure", "main"]
 

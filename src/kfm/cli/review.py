@@ -8,7 +8,7 @@ from kfm.cli.call import Parser, again, emit
 from kfm.cli.gates import tell
 from kfm.cli.terminal import sign
 from kfm.evidence.proposal import count, load, members, run_of
-from kfm.evidence.refs import proposal_number
+from kfm.evidence.references import proposal_number
 from kfm.model.errors import KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.upkeep.judge_again import judge_ref

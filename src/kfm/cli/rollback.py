@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from kfm.cli.call import Parser, clock_flag, emit, heed_clock, offer
-from kfm.evidence.refs import dataset_of, resolve
+from kfm.evidence.references import dataset_of, resolve
 from kfm.model.errors import UsageError
-from kfm.run.take_back import rollback
+from kfm.run.rollback import rollback
 from kfm.upkeep.judge_again import check_version
 from kfm.workspace.folder import open_workspace
 from kfm.workspace.wiring import open_world

@@ -20,7 +20,9 @@ from kfm.model.window import bounds, seconds, window
 from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import targets_of
 from kfm.workspace.wiring import open_world
-from kfm.world.world import Outcome, Target, World
+from kfm.world.outcome import Outcome
+from kfm.world.target import Target
+from kfm.world.world import World
 
 __all__ = ["configure", "main", "run_dataset", "run_datasets", "still_kept", "tell"]
 

@@ -11,10 +11,10 @@ import msgspec
 from kfm.cli.call import emit
 from kfm.cli.jobcall import dataset_id_of, request_of, run_here, store_of
 from kfm.cli.terminal import say, show, sign
-from kfm.evidence.closing import FOLLOWING
 from kfm.evidence.receipts import read_receipt
+from kfm.evidence.run_end import FOLLOWING
 from kfm.jobs.base import job_type, parameters_of
-from kfm.jobs.joblog import JobLog
+from kfm.jobs.job_log import JobLog
 from kfm.jobs.worker import LATER_MS, Ended
 from kfm.model import ids
 from kfm.model.clock import SystemClock

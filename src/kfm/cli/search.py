@@ -17,7 +17,7 @@ import msgspec
 
 from kfm.cli.call import Parser, again, emit, reader_flag, reader_of
 from kfm.cli.terminal import colour, say
-from kfm.evidence.refs import dataset_of
+from kfm.evidence.references import dataset_of
 from kfm.model.errors import Denied, UsageError
 from kfm.model.search import Found, Hit
 from kfm.upkeep.search import is_address, opened, search

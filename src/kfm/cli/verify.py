@@ -18,7 +18,7 @@ from kfm.cli.call import Parser, emit
 from kfm.cli.terminal import say, sign
 from kfm.cli.witness import check, read_witness
 from kfm.evidence.folder_check import Verified, verify_folder
-from kfm.evidence.refs import dataset_of, resolve
+from kfm.evidence.references import dataset_of, resolve
 from kfm.keys.trust import Trust
 from kfm.model.errors import UsageError
 from kfm.model.origin import told

@@ -27,7 +27,7 @@ from kfm.judge.boundary import located
 from kfm.model import canonical
 from kfm.model.channel import GenerationPredicate
 from kfm.model.errors import Denied, UsageError
-from kfm.run.take_back import lift, withdraw_rule, withdraw_whole
+from kfm.run.withdraw import lift, withdraw_rule, withdraw_whole
 from kfm.upkeep.erase import backups_of, finish_erasure, left_in_inbox, plan_again, unfinished
 from kfm.upkeep.judge_again import check_version, may_show
 from kfm.workspace.folder import Workspace, open_workspace

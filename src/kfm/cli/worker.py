@@ -18,7 +18,7 @@ from typing import Any
 from kfm.cli.call import Parser, emit, upstream_flag
 from kfm.cli.jobcall import store_of
 from kfm.cli.terminal import say, show, sign
-from kfm.jobs.joblog import JobLog, metrics
+from kfm.jobs.job_log import JobLog, metrics
 from kfm.jobs.worker import Limits, Worker
 from kfm.model.clock import SystemClock, rfc3339
 from kfm.model.errors import UsageError

@@ -6,9 +6,9 @@ import msgspec
 from msgspec.structs import replace
 
 from kfm.evidence import inbox
-from kfm.evidence.closing import follow_up
-from kfm.evidence.moments import keep_moment
+from kfm.evidence.append_times import keep_moment
 from kfm.evidence.receipts import pretty
+from kfm.evidence.run_end import follow_up
 from kfm.model import canonical, ids
 from kfm.model.channel import GenerationPredicate
 from kfm.model.clock import rfc3339

@@ -15,7 +15,7 @@ from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.errors import Denied, IntegrityError
 from kfm.model.ledger import Generation, LedgerRow
 from kfm.model.paths import approvals_path, collection_path, dcat_path, derived_path, item_path, proposal_path, prov_path, stac_folder
-from kfm.world.runlog import RunLog
+from kfm.world.run_log import RunLog
 from kfm.world.world import World
 
 __all__ = ["ABOUT_PROCESSED", "catalog_files", "deliver", "project", "shown_version", "stale_records", "tick"]

@@ -23,7 +23,8 @@ from kfm.model.journal import Replays
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow, NoopRow
 from kfm.model.masking import masked
 from kfm.model.paths import capture_folder, quarantine_folder, quarantine_path
-from kfm.world.world import Again, Target, World
+from kfm.world.target import Again, Target
+from kfm.world.world import World
 from kfm.zones.base import Zone, lines_of
 
 __all__ = [

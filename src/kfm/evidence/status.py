@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kfm.channel.chain import last_act
-from kfm.evidence.agreed import not_agreed
+from kfm.evidence.approval_count import not_agreed
 from kfm.evidence.receipts import JOB_TYPE
 from kfm.evidence.version_records import origin_of
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kfm.fetch.base import UpstreamRefused
-from kfm.fetch.patience import Pace, Transient
+from kfm.fetch.retry import Pace, Transient
 from kfm.fetch.url import Target
 from kfm.fetch.wire import network_reason
 from kfm.model.errors import Denied, UpstreamUnavailable, UsageError

@@ -16,9 +16,9 @@ from kfm.fetch.base import AskedToWait, Fetched, FetchRequest, SecretEchoed, Ups
 from kfm.fetch.connect import Dialer, Lookup, lookup
 from kfm.fetch.credentials import Table, resolve_headers
 from kfm.fetch.heads import Stated, head_oddities, stated_digest, strong_etag, tag_digest, weak_etag
-from kfm.fetch.patience import LONGEST_WAIT_S, Backoff, Pace, Transient, retry_after_seconds
 from kfm.fetch.polite import Manners
 from kfm.fetch.question import Asking, Condition, Question, gave_up
+from kfm.fetch.retry import LONGEST_WAIT_S, Backoff, Pace, Transient, retry_after_seconds
 from kfm.fetch.url import Target, canonical_url, expand_url, find_inline_secret, masked_url
 from kfm.fetch.wire import Head, Partial, Wire, read_body
 from kfm.model.clock import rfc3339

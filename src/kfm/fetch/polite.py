@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kfm.fetch.base import Wait
-from kfm.fetch.patience import LONGEST_WAIT_S
+from kfm.fetch.retry import LONGEST_WAIT_S
 from kfm.model.dataset import HostLimits, Polite
 
 __all__ = ["Manners"]

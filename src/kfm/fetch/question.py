@@ -9,7 +9,7 @@ from kfm.fetch.base import FetchRequest, UpstreamRefused
 from kfm.fetch.connect import Dialer, inner
 from kfm.fetch.credentials import Table, check_value, query_references, resolve_headers, resolve_query
 from kfm.fetch.heads import strong_etag
-from kfm.fetch.patience import Pace
+from kfm.fetch.retry import Pace
 from kfm.fetch.url import DEFAULT_PORTS, Target, find_inline_secret, masked_url, parse_url
 from kfm.fetch.wire import Head, Wire, read_head
 from kfm.model.errors import Denied, UpstreamUnavailable, UsageError

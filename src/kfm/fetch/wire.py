@@ -15,7 +15,7 @@ from typing import BinaryIO, NoReturn
 
 import msgspec
 
-from kfm.fetch.patience import Pace, Transient
+from kfm.fetch.retry import Pace, Transient
 from kfm.model.errors import StepFailed, UpstreamUnavailable
 
 __all__ = ["Head", "Partial", "Wire", "network_reason", "read_body", "read_head"]

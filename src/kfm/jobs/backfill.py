@@ -2,14 +2,14 @@
 
 import msgspec
 
-from kfm.jobs.backfills import JOB_TYPE, Batch, assemble, audit_path, work_batch
+from kfm.jobs.backfill_windows import JOB_TYPE, Batch, assemble, audit_path, work_batch
 from kfm.jobs.base import JobContext, JobResult, JobType
 from kfm.model.backfill import BackfillRow
 from kfm.model.errors import Fenced, UsageError
 from kfm.model.ledger import LedgerRow
 from kfm.model.paths import part_folder
 from kfm.model.receipt import PolicyDecision, ReceiptOutput
-from kfm.world.world import Outcome
+from kfm.world.outcome import Outcome
 
 __all__ = ["JOB", "Parameters"]
 

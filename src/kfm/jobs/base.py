@@ -23,7 +23,8 @@ from kfm.model.paths import receipt_path
 from kfm.model.receipt import PolicyDecision, Provenance, Receipt, ReceiptError, ReceiptInput, ReceiptOutput
 from kfm.model.schedule import without_emitter
 from kfm.run.claim import check_switch
-from kfm.world.world import Target, World
+from kfm.world.target import Target
+from kfm.world.world import World
 
 __all__ = ["JOB_MODULES", "JobContext", "JobResult", "JobType", "NoParameters", "catalog_table", "job_type", "readable", "work"]
 

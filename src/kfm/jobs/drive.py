@@ -7,7 +7,7 @@ import msgspec
 
 from kfm.channel.chain import EMPTY, pinned_parts, projected_generation
 from kfm.evidence.acts import erasing, meant
-from kfm.evidence.moments import check_clock
+from kfm.evidence.append_times import check_clock
 from kfm.evidence.receipts import JOB_TYPE
 from kfm.evidence.run_files import pack_noops
 from kfm.judge.release import check_shown
@@ -19,8 +19,10 @@ from kfm.run.claim import check_kept, check_switch
 from kfm.run.update import update
 from kfm.run.work import MustSettle, Reached, Steps
 from kfm.store.base import Tx
-from kfm.world.world import Outcome, Target, World
-from kfm.zones.aside import sweep_aside
+from kfm.world.outcome import Outcome
+from kfm.world.target import Target
+from kfm.world.world import World
+from kfm.zones.scratch_places import sweep_aside
 
 __all__ = ["Stopped", "drive", "promote_run", "resume_run", "run_target", "stop_run"]
 

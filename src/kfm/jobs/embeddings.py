@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kfm.evidence.refs import resolve
+from kfm.evidence.references import resolve
 from kfm.extras.search.base import FORMAT, build, model, passages
 from kfm.jobs.base import JobContext, JobResult, JobType, readable
 from kfm.judge.boundary import Opened, located

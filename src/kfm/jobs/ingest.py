@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kfm.evidence.closing import owed
+from kfm.evidence.run_end import owed
 from kfm.jobs.base import JobContext, JobResult, JobType
 from kfm.jobs.drive import run_target
 from kfm.model.errors import Denied, Fenced
@@ -11,7 +11,7 @@ from kfm.model.paths import receipt_path
 from kfm.model.receipt import PolicyDecision, ReceiptOutput
 from kfm.model.schedule import trigger_of
 from kfm.store.base import Tx
-from kfm.world.world import Outcome
+from kfm.world.outcome import Outcome
 
 __all__ = ["JOB", "Parameters"]
 

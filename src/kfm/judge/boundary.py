@@ -8,14 +8,14 @@ from typing import Any, Literal
 import msgspec
 
 from kfm.channel.chain import version_kept_out, withdrawn_by
-from kfm.evidence.agreed import not_agreed
+from kfm.evidence.approval_count import not_agreed
 from kfm.evidence.captures import parse_checksums
 from kfm.evidence.grants import grants_of
 from kfm.evidence.proposal import run_of
-from kfm.evidence.refs import Ref, proposal_number, resolve, withdrawn
+from kfm.evidence.references import Ref, proposal_number, resolve, withdrawn
 from kfm.evidence.version_records import read_facts
 from kfm.judge.candidate import asked_dataset, evidence_of, official_candidate, reason
-from kfm.judge.gates.kernel import labels, licence, registered
+from kfm.judge.gates.mandatory import labels, licence, registered
 from kfm.judge.release import candidate_of, digest_of, open_table
 from kfm.model.candidate import Candidate
 from kfm.model.content import rules_in

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.evidence.closing import close_runs
 from kfm.evidence.grants import words_of, write_word
+from kfm.evidence.run_end import close_runs
 from kfm.model.ledger import LedgerRow
 from kfm.model.staged import is_assembly
 from kfm.store.base import Tx

@@ -20,7 +20,7 @@ from kfm.model.journal import Stored
 from kfm.model.labels import NEW_COLUMNS, explains, made_columns, release_steps
 from kfm.model.ledger import Generation
 from kfm.model.paths import part_folder, precise_path, proposal_path, rule_path, version_path
-from kfm.world.runlog import RunLog
+from kfm.world.run_log import RunLog
 from kfm.world.world import World
 from kfm.zones.base import hash_file, room
 

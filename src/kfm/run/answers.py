@@ -6,8 +6,9 @@ from kfm.fetch.base import Budget, Fetched
 from kfm.fetch.url import canonical_url
 from kfm.model import canonical, ids
 from kfm.model.media_types import type_oddity
-from kfm.world.runlog import RunLog
-from kfm.world.world import Target, World
+from kfm.world.run_log import RunLog
+from kfm.world.target import Target
+from kfm.world.world import World
 
 __all__ = ["OWN", "Limits", "canonical_url_of", "capture_name", "say_odd", "with_type_checked"]
 

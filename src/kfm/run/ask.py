@@ -17,8 +17,9 @@ from kfm.fetch.url import canonical_url, expand_url, parse_url
 from kfm.model.errors import Denied, KfmError, UsageError
 from kfm.run.answers import Limits, say_odd, with_type_checked
 from kfm.run.file_end import Ending
-from kfm.world.runlog import RunLog
-from kfm.world.world import Target, World
+from kfm.world.run_log import RunLog
+from kfm.world.target import Target
+from kfm.world.world import World
 from kfm.zones.base import copied, room
 
 __all__ = ["Asked", "ask_upstream", "filled_urls", "hosts_of", "offered"]

@@ -9,11 +9,11 @@ from msgspec import UNSET
 
 from kfm.channel.chain import version_kept_out, withdrawn_by, withdrawn_parts
 from kfm.connectors.base import TransformResult
-from kfm.evidence.closing import end_parts, follow_up
 from kfm.evidence.journal import Journal, Page
 from kfm.evidence.proposal import acceptable, load, needed, registry_digest, terms_before
 from kfm.evidence.quarantine import check_base
 from kfm.evidence.receipts import finish, run_files
+from kfm.evidence.run_end import end_parts, follow_up
 from kfm.evidence.version_records import origin_of, prov_record, version_records
 from kfm.judge.candidate import attested, catalog_reasons, described_candidate, evidence_of, judge
 from kfm.judge.permits import shown_despite
@@ -43,13 +43,16 @@ from kfm.model.staged import is_assembly
 from kfm.model.verdict import Reason, Verdict, denied
 from kfm.model.version import is_record
 from kfm.policy.base import Decision
-from kfm.run.claim import keep_head_key, older_told
+from kfm.run.claim import keep_head_key
 from kfm.run.look import captured_file
+from kfm.run.noop import older_told
 from kfm.run.tables import Tables, measured, merge_tables, says_newer, tables_of
 from kfm.run.work import Reached, Steps, Work
 from kfm.store.base import Tx
-from kfm.world.runlog import RunLog
-from kfm.world.world import Outcome, Target, World, table_rows
+from kfm.world.outcome import Outcome, table_rows
+from kfm.world.run_log import RunLog
+from kfm.world.target import Target
+from kfm.world.world import World
 from kfm.zones.base import hash_file, room
 
 __all__ = ["assemble", "judge_candidate", "propose"]

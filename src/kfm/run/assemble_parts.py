@@ -10,11 +10,11 @@ from msgspec import UNSET
 from kfm.channel.chain import kept_out
 from kfm.connectors.base import Books, InputFile, TransformResult
 from kfm.connectors.operations import Collect
+from kfm.evidence.append_times import check_clock
 from kfm.evidence.captures import render_raw
-from kfm.evidence.closing import close_runs
 from kfm.evidence.journal import Journal, done_of
-from kfm.evidence.moments import check_clock
 from kfm.evidence.receipts import JOB_TYPE
+from kfm.evidence.run_end import close_runs
 from kfm.evidence.run_files import read_run_file
 from kfm.judge.release import open_table, store_table
 from kfm.model import canonical, ids
@@ -27,13 +27,15 @@ from kfm.model.paths import channel_folder, part_folder, parts_folder, pins_path
 from kfm.model.plan import Plan, SourceRef, Step
 from kfm.model.staged import ASSEMBLE, Part, Pins, is_assembly
 from kfm.run.assemble import propose
-from kfm.run.claim import Answer, Claimed, LookAgain, Noop, Settle, approved, check_switch, denied_before, keep_plan, new_row
+from kfm.run.claim import Answer, Claimed, LookAgain, Settle, check_switch, keep_plan, new_row
 from kfm.run.look import Captured
+from kfm.run.noop import Noop, approved, denied_before
 from kfm.run.promote import promote
 from kfm.run.tables import base_table, staged_tables
 from kfm.run.work import MustSettle, Reached, Steps, Work, guarded
 from kfm.store.base import Tx
-from kfm.world.world import PartsGone, Target, World, specify
+from kfm.world.target import Target, specify
+from kfm.world.world import PartsGone, World
 from kfm.zones.base import room
 
 __all__ = ["assemble_staged"]

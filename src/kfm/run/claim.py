@@ -5,54 +5,40 @@ from dataclasses import dataclass, replace
 import msgspec
 from msgspec import UNSET
 
-from kfm.channel.chain import EMPTY, kept_out, unknown_content
-from kfm.evidence.closing import close_runs
+from kfm.channel.chain import EMPTY
+from kfm.evidence.append_times import check_clock
 from kfm.evidence.journal import Journal
-from kfm.evidence.moments import check_clock
+from kfm.evidence.run_end import close_runs
 from kfm.model import canonical, ids
 from kfm.model.clock import rfc3339
 from kfm.model.dataset import DatasetEntry
 from kfm.model.errors import Denied, KfmError, StepFailed, UsageError
 from kfm.model.journal import Capturing, Planned
-from kfm.model.ledger import UNCHANGED, Generation, HeadKey, LedgerRow, NoopRow, Token, after_stamp, denial_codes, is_older, stamps_of
+from kfm.model.ledger import UNCHANGED, Generation, HeadKey, LedgerRow, NoopRow, Token, after_stamp
 from kfm.model.paths import receipt_path
 from kfm.model.plan import Plan, plan_hash
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
 from kfm.run.answers import canonical_url_of
 from kfm.run.look import Captured
+from kfm.run.noop import Noop, is_noop, official_stamp
 from kfm.store.base import Tx
-from kfm.world.world import Target, World
+from kfm.world.target import Target
+from kfm.world.world import World
 
 __all__ = [
     "Answer",
     "Claimed",
     "LookAgain",
-    "Noop",
     "Settle",
-    "approved",
     "check_kept",
     "check_switch",
     "claim",
-    "denied_before",
     "failed_row",
-    "is_noop",
     "keep_head_key",
     "keep_plan",
     "new_row",
-    "older_told",
 ]
-
-
-@dataclass(frozen=True)
-class Noop:
-    """There is nothing to do, and why."""
-
-    code: str  # what others decide by: unchanged, kept_out, older, proposed, denied, staged
-    reason: str
-    names: str = ""
-    exit_code: int = 0
-    head: Generation | None = None
 
 
 @dataclass(frozen=True)
@@ -143,74 +129,6 @@ def _unfinished(tx: Tx, target: Target) -> list[LedgerRow]:
     return [*own, *parts, *(r for r in opened if is_assembly(r) and r.backfill in backfills)]
 
 
-def is_noop(tx: Tx, world: World, target: Target, captured: Captured, head: Generation, mine: list[LedgerRow]) -> Noop | None:
-    """Whether there is nothing to do."""
-    if captured.refused is not None:  # what was kept of it may equal the head, and still it was refused
-        return None
-    if _known(tx, target, captured, head):
-        return Noop(UNCHANGED, "unchanged", f"generation {head.generation}")
-    outs = (kept_out(head, target.place, target.mark(found)) for found in _hashes(captured))
-    out = next((found for found in outs if found is not None), None)
-    if out is not None:
-        word = "withdrawn" if out.how == "suppressed" else "rolled back"
-        return Noop("kept_out", f"this content was {word} by generation {out.generation}", f"generation {out.generation}")
-    said, official = (captured.sources[0].get("stamp", "") if captured.sources else ""), official_stamp(tx, target, head)
-    if is_older(said, official) and target.again is None and not target.staged:
-        mine.clear()  # what waits there is newer than this answer, too
-        return Noop("older", older_told(said, official), f"generation {head.generation}")
-    same = [r for r in mine if r.state == "PROPOSED" and (r.input_hash, r.spec_hash) == (captured.input_hash, target.spec_hash)]
-    waiting = next((r for r in same if r.pinned == head.generation), None)
-    if waiting is not None:
-        mine.remove(waiting)
-        number = tx.proposals.number(waiting.run_id)
-        if not approved(world, waiting):
-            return Noop("proposed", "already proposed, waits for a person", f"proposal {number}", 7)
-        tx.runs.move(waiting.run_id, "PROPOSED", promo=1)
-        return Noop("proposed", "already proposed", f"proposal {number}")
-    rejected = denied_before(tx, target, captured.input_hash, head)
-    if rejected is not None:
-        return Noop("denied", f"already denied: {rejected.reason}", f"run {rejected.run_id}", 3)
-    same_part = (captured.input_hash, target.spec_hash, target.staged)
-    kept = [r for r in mine if r.state == "STAGED" and (r.input_hash, r.spec_hash, r.backfill) == same_part]
-    if target.staged and kept:
-        mine[:] = [r for r in mine if r not in kept and not is_assembly(r)]
-        return Noop("staged", "already staged", f"run {kept[-1].run_id}")
-    return None
-
-
-def official_stamp(tx: Tx, target: Target, head: Generation) -> str:
-    """When upstream said that what is official of this partition was made; empty: it did not say."""
-    if head.version_id is None:
-        return ""
-    row = tx.runs.maker_of(target.dataset_id, head.version_id)
-    if row is None or row.partition != target.partition:  # a withdrawal left it, or another partition was the last to change
-        row = next(iter(tx.runs.committed(target.dataset_id, target.partition, 1)), None)
-    said, before = stamps_of(row.source_metadata) if row is not None else ("", "")
-    return said or before  # an answer that said nothing leaves the last word standing
-
-
-def older_told(said: str, official: str) -> str:
-    return f"upstream's answer is of {said}, older than the official one of {official}: not taken; --force --reason … proposes it"
-
-
-def denied_before(tx: Tx, target: Target, input_hash: str, head: Generation) -> LedgerRow | None:
-    """The run that was denied with this input, under this spec, on this base."""
-    rows = tx.runs.by_tuple(target.dataset_id, target.partition, target.spec_hash, input_hash)
-    fitting = [r for r in rows if r.state == "REJECTED" and r.win == target.win and r.base_version == head.version_id]
-    return next((r for r in reversed(fitting) if not _may_have_passed(r.reason)), None)
-
-
-_PASSING = (
-    "root.", "attestation.", "policy.", "labels.grant", "labels.look", "leak.column", "proposal.", "receipts.", "catalog.", "integrity.",
-    "approval.void",
-)  # fmt: skip
-
-
-def _may_have_passed(reason: str) -> bool:
-    """Whether a denial had a cause outside spec and content: a key, a grant or a word of a steward, an engine that did not answer, a lost file."""
-    return any(code.startswith(_PASSING) for code in denial_codes(reason))
-
-
 def _keeps_place(world: World, row: LedgerRow) -> bool:
     """Whether a proposal waits for a word on its change that nobody has given yet: what comes in its place goes on under its number."""
     from kfm.evidence.proposal import waits_for_change  # only a waiting proposal is looked at
@@ -219,32 +137,6 @@ def _keeps_place(world: World, row: LedgerRow) -> bool:
         return not is_assembly(row) and waits_for_change(world, row)
     except (KfmError, OSError):
         return False
-
-
-def approved(world: World, row: LedgerRow) -> bool:
-    """Whether the approvals of a proposal suffice now; damaged evidence never does."""
-    from kfm.evidence.proposal import suffices  # only a waiting proposal is looked at
-
-    try:
-        return suffices(world, row)
-    except (KfmError, OSError, msgspec.DecodeError):
-        return False
-
-
-def _known(tx: Tx, target: Target, captured: Captured, head: Generation) -> bool:
-    """Does the head generation hold exactly this content, made under exactly this spec?"""
-    hashes = _hashes(captured)
-    if head.version_id is None or unknown_content(head):
-        return False
-    if head.mark_at(target.place) in [target.mark(found) for found in hashes]:
-        return True
-    key = tx.index.head_key(target.dataset_id, target.partition, target.win)  # equal content under other bytes was seen before
-    return key is not None and (key.version_id, key.spec_hash) == (head.version_id, target.spec_hash) and key.input_hash in hashes
-
-
-def _hashes(captured: Captured) -> list[str]:
-    """The names of an input: what became official, or was withdrawn, before private inputs were named by commitments goes by the other."""
-    return [captured.input_hash, *([captured.unsalted] if captured.unsalted else [])]
 
 
 def _resumable(row: LedgerRow, target: Target, captured: Captured, head: Generation, toolchain: str, forced: int) -> bool:

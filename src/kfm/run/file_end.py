@@ -12,7 +12,8 @@ from kfm.model.dataset import Source
 from kfm.model.ledger import LedgerRow
 from kfm.model.paths import capture_folder
 from kfm.run.answers import capture_name
-from kfm.world.world import Target, World
+from kfm.world.target import Target
+from kfm.world.world import World
 
 __all__ = ["OPEN", "Ending"]
 

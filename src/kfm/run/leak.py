@@ -18,8 +18,9 @@ from kfm.model import canonical, ids
 from kfm.model.dataset import Column, DatasetEntry, Release
 from kfm.model.errors import KfmError
 from kfm.model.labels import explains
-from kfm.run.transforming import read_job, transform_job
-from kfm.world.world import Target, World
+from kfm.run.transform_inputs import read_job, transform_job
+from kfm.world.target import Target
+from kfm.world.world import World
 from kfm.zones.base import copied, hash_file, note, room
 
 __all__ = ["SEEDS", "Shown", "compare", "look_for_leaks", "search_job"]

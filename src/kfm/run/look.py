@@ -23,8 +23,9 @@ from kfm.model.window import seconds
 from kfm.run.answers import OWN, Limits, canonical_url_of, capture_name, say_odd, with_type_checked
 from kfm.run.file_end import OPEN, Ending
 from kfm.store.base import Tx
-from kfm.world.runlog import RunLog
-from kfm.world.world import Target, World
+from kfm.world.run_log import RunLog
+from kfm.world.target import Target
+from kfm.world.world import World
 from kfm.zones.base import hash_file
 
 __all__ = [

@@ -20,7 +20,7 @@ from kfm.model.journal import PartDone, Replays, Stored, Transforming
 from kfm.model.ledger import LedgerRow, believable, with_stamp
 from kfm.model.paths import capture_folder, part_folder
 from kfm.run.look import Captured
-from kfm.run.transforming import known_columns, known_words, transform_job
+from kfm.run.transform_inputs import known_columns, known_words, transform_job
 from kfm.run.work import Reached, Work
 from kfm.world.world import World
 from kfm.zones.base import hash_file, room

@@ -11,11 +11,11 @@ import msgspec
 from kfm.catalog.lineage import cypher, edges, labels_told, openlineage, record_of
 from kfm.channel.chain import EMPTY, Channel
 from kfm.evidence.captures import checksums
-from kfm.evidence.closing import close_log, end_parts, follow_up, idempotency_state
 from kfm.evidence.journal import Journal, Page
 from kfm.evidence.projection import deliver, project
 from kfm.evidence.proposal import approvals_of, count, load, record_approvals, registry_digest, rejected_by, uncompared
 from kfm.evidence.receipts import finish, promotion_of, seal, without_values
+from kfm.evidence.run_end import close_log, end_parts, follow_up, idempotency_state
 from kfm.judge.intact import check_files, check_version_folder, inputs_changed
 from kfm.judge.release import keep_precise, new_columns, open_table
 from kfm.model import canonical, ids
@@ -43,12 +43,13 @@ from kfm.model.staged import is_assembly
 from kfm.model.verdict import Reason, Verdict, denied
 from kfm.model.version import is_record
 from kfm.policy.base import Decision
+from kfm.run.act import void
 from kfm.run.assemble import judge_candidate
-from kfm.run.claim import approved
-from kfm.run.take_back import void
+from kfm.run.noop import approved
 from kfm.run.work import Reached, Steps
 from kfm.store.base import Tx
-from kfm.world.world import Outcome, World, table_rows
+from kfm.world.outcome import Outcome, table_rows
+from kfm.world.world import World
 
 __all__ = ["ask_again", "promote"]
 

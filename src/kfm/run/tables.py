@@ -23,7 +23,8 @@ from kfm.model.labels import explains, obligations, unshown
 from kfm.model.ledger import is_older, stamps_of
 from kfm.model.paths import part_folder, version_path
 from kfm.run.work import Work
-from kfm.world.world import Target, World
+from kfm.world.target import Target
+from kfm.world.world import World
 from kfm.zones.base import room
 
 __all__ = ["Tables", "base_table", "measured", "merge_tables", "says_newer", "staged_tables", "tables_of"]

@@ -17,12 +17,15 @@ from kfm.model.ledger import LedgerRow, Token
 from kfm.model.paths import captures_folder, channel_folder, parts_folder, proposals_folder, version_folder
 from kfm.model.plan import Plan, SourceRef, Step
 from kfm.model.schedule import without_emitter
-from kfm.run.claim import Answer, Claimed, LookAgain, Noop, Settle, check_switch, claim, is_noop
+from kfm.run.claim import Answer, Claimed, LookAgain, Settle, check_switch, claim
 from kfm.run.look import Captured, capture_again, look, replay_capture, source_refs
+from kfm.run.noop import Noop, is_noop
 from kfm.run.part import make_part, part_fields
 from kfm.run.work import MustSettle, Reached, Steps, Work, guarded
 from kfm.store.base import Tx
-from kfm.world.world import AlreadyStaged, Outcome, Target, World
+from kfm.world.outcome import Outcome
+from kfm.world.target import Target
+from kfm.world.world import AlreadyStaged, World
 
 __all__ = ["look_and_plan", "make_plan", "update"]
 

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from kfm.connectors.base import ConnectorFailed, ConnectorKilled
-from kfm.evidence.closing import close_log, idempotency_state
 from kfm.evidence.journal import Journal, Page
 from kfm.evidence.quarantine import keep_capture
 from kfm.evidence.receipts import finish
+from kfm.evidence.run_end import close_log, idempotency_state
 from kfm.model import ids
 from kfm.model.clock import rfc3339
 from kfm.model.errors import Fenced, KfmError, Quarantined, StepFailed, StoreUnavailable
@@ -21,8 +21,10 @@ from kfm.run.answers import canonical_url_of
 from kfm.run.claim import Claimed, failed_row
 from kfm.run.look import Captured
 from kfm.store.base import Tx
-from kfm.world.runlog import RunLog
-from kfm.world.world import Outcome, Target, World
+from kfm.world.outcome import Outcome
+from kfm.world.run_log import RunLog
+from kfm.world.target import Target
+from kfm.world.world import World
 
 __all__ = ["MustSettle", "Reached", "Steps", "Work", "guarded"]
 

@@ -28,7 +28,7 @@ from kfm.evidence.projection import project
 from kfm.evidence.receipts import JOB_TYPE, pretty
 from kfm.fetch.base import Fetched, FetchRequest
 from kfm.fetch.url import FILE
-from kfm.jobs.backfills import resume, start, work_here
+from kfm.jobs.backfill_windows import resume, start, work_here
 from kfm.jobs.drive import Stopped, promote_run, run_target, stop_run
 from kfm.keys.attest import KeyFolder
 from kfm.model import ids
@@ -48,7 +48,9 @@ from kfm.workspace.folder import Workspace, open_workspace
 from kfm.workspace.targets import planned_of, resumed_target, targets_of
 from kfm.workspace.upstreams import checked_upstream
 from kfm.workspace.wiring import open_world
-from kfm.world.world import Outcome, Target, World
+from kfm.world.outcome import Outcome
+from kfm.world.target import Target
+from kfm.world.world import World
 from kfm.zones.local import LocalZone
 from kfm.zones.mapped import MappedZone
 

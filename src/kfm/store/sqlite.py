@@ -14,11 +14,11 @@ from kfm.model.clock import Clock
 from kfm.model.errors import Fenced, IntegrityError, KfmError, StepFailed, UsageError
 from kfm.model.interrupts import finishing
 from kfm.store.base import Tx
-from kfm.store.bells import Bell, Bells
 from kfm.store.committer import Committer, Ticket
 from kfm.store.dialect import is_timed
 from kfm.store.locks import LockFolder
 from kfm.store.view import SQL
+from kfm.store.wakeups import Bell, Bells
 from kfm.zones.durable import sync_folder
 
 __all__ = ["DERIVED", "WAIT_AGAIN", "SqliteStore", "carry_over", "copy_files", "standing_still"]

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.evidence.closing import workers_alive
+from kfm.evidence.run_end import workers_alive
 from kfm.evidence.version_records import read_facts
 from kfm.model.errors import KfmError
 from kfm.model.freshness import delta_minutes

@@ -18,7 +18,7 @@ from kfm.model.errors import Fenced, IntegrityError, KfmError
 from kfm.model.ledger import LedgerRow
 from kfm.model.paths import announcement_path, aside_path, captures_folder, lock_path
 from kfm.model.staged import is_assembly
-from kfm.run.take_back import void
+from kfm.run.act import void
 from kfm.store.base import Served, Tx
 from kfm.upkeep.erase import destroy_left, left_behind, left_in_inbox
 from kfm.upkeep.reindex import assembled, ledger_row, void_all

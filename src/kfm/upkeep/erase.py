@@ -38,7 +38,7 @@ from kfm.model.paths import (
     withdrawals_folder,
 )
 from kfm.model.staged import is_assembly
-from kfm.run.take_back import void
+from kfm.run.act import void
 from kfm.store.base import Token, Tx
 from kfm.upkeep.retention import alone
 from kfm.world.world import World

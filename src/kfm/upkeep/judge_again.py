@@ -11,7 +11,7 @@ from kfm.evidence.folder_check import Kind, Verified
 from kfm.evidence.journal import Journal
 from kfm.evidence.projection import shown_version
 from kfm.evidence.proposal import Judged, approvals_of, builder_of, count, load, one_account, registry_digest, run_of
-from kfm.evidence.refs import resolve
+from kfm.evidence.references import resolve
 from kfm.evidence.version_records import derived_prov, read_facts, version_listing, version_records
 from kfm.judge.candidate import (
     asked_of,
@@ -34,7 +34,7 @@ from kfm.model.proposal import Proposal
 from kfm.model.transform import Books
 from kfm.model.verdict import Evidence, Reason, Verdict
 from kfm.run.assemble import judge_candidate
-from kfm.run.take_back import derived_candidate
+from kfm.run.withdraw import derived_candidate
 from kfm.upkeep.verify import verify_dataset
 from kfm.world.world import World
 

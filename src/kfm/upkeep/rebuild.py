@@ -17,8 +17,9 @@ from kfm.model.receipt import Receipt
 from kfm.run.answers import capture_name
 from kfm.run.look import captured_file, is_capture
 from kfm.run.tables import merge_tables, says_newer
-from kfm.run.transforming import known_columns, transform_job
-from kfm.world.world import Target, World
+from kfm.run.transform_inputs import known_columns, transform_job
+from kfm.world.target import Target
+from kfm.world.world import World
 from kfm.zones.base import hash_file, room
 
 __all__ = ["rebuild", "record_of_receipt"]

@@ -16,7 +16,7 @@ from kfm.model.channel import RootAt
 from kfm.model.ledger import UNCHANGED, Generation, LedgerRow, NoopRow, head_key_of
 from kfm.model.paths import announcement_path, pins_path, receipt_path, run_path
 from kfm.model.staged import Pins, is_assembly
-from kfm.run.take_back import void
+from kfm.run.act import void
 from kfm.store.base import Rebuild, Store, Tx
 from kfm.world.world import World
 

@@ -15,7 +15,7 @@ from kfm.evidence.captures import render_raw
 from kfm.evidence.projection import project
 from kfm.evidence.quarantine import Desk, runs_with_quarantine
 from kfm.evidence.receipts import pretty
-from kfm.evidence.refs import resolve
+from kfm.evidence.references import resolve
 from kfm.evidence.removed import Doomed, Plan, plans, removed_versions
 from kfm.evidence.run_files import read_run_file
 from kfm.model import canonical

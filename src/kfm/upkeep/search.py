@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from kfm.evidence.closing import derivation, workers_alive
-from kfm.evidence.refs import Ref
+from kfm.evidence.references import Ref
+from kfm.evidence.run_end import derivation, workers_alive
 from kfm.extras.search.base import DamagedIndex, Passage, Scored, find, passages, question
 from kfm.judge.boundary import NOBODY, Opened, Reader, data_of, located
 from kfm.model.errors import Denied, KfmError, UsageError

@@ -9,15 +9,15 @@ import msgspec
 from kfm.channel.chain import order_problem
 from kfm.channel.roots import root_problem
 from kfm.evidence.acts import erasing
-from kfm.evidence.agreed import on_record
+from kfm.evidence.approval_count import on_record
 from kfm.evidence.captures import parse_checksums
 from kfm.evidence.folder_check import Verified, kind_of, note_unapproved, note_uncompared, note_unrecorded, verify_in_zone
 from kfm.evidence.journal import check_chain
 from kfm.evidence.proofs import missing_proofs
 from kfm.evidence.receipts import JOB_TYPE
 from kfm.evidence.removed import removed_versions
-from kfm.evidence.taken import Compared, taken_away
 from kfm.evidence.version_records import read_facts
+from kfm.evidence.withdrawal_check import Compared, taken_away
 from kfm.judge.release import suppress_rules
 from kfm.keys.approvals import check_recorded, unapproved, unrecorded
 from kfm.keys.attest import check_attestation

@@ -98,7 +98,7 @@ def perform(order: dict[str, Any]) -> Ended:
 
 def _signal(workspace: Any, world: Any, job: JobRow, run_id: str, result: Any) -> None:
     """How large what came out is, and how fresh the dataset is now."""
-    from kfm.jobs.joblog import JobLog
+    from kfm.jobs.job_log import JobLog
     from kfm.model.window import seconds
     from kfm.upkeep.attention import freshness
 

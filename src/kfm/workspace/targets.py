@@ -24,7 +24,8 @@ from kfm.model.staged import is_assembly
 from kfm.model.window import window as parse_window
 from kfm.workspace import config
 from kfm.workspace.folder import Workspace
-from kfm.world.world import Target, World, specify
+from kfm.world.target import Target, specify
+from kfm.world.world import World
 
 if TYPE_CHECKING:
     pass

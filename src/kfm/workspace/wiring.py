@@ -30,10 +30,11 @@ from kfm.workspace.upstreams import Routed, checked_upstream, replayed
 from kfm.world.publisher.base import Publisher
 from kfm.world.publisher.local import LocalPublisher
 from kfm.world.publisher.noop import NoopPublisher
-from kfm.world.world import World, family_of
-from kfm.zones.aside import aside
+from kfm.world.target import family_of
+from kfm.world.world import World
 from kfm.zones.local import LocalZone
 from kfm.zones.overlay import OverlayZone
+from kfm.zones.scratch_places import aside
 
 if TYPE_CHECKING:
     from kfm.store.postgres import PostgresStore
@@ -48,7 +49,7 @@ class _Gates(Sequence[Gate]):
     """All gates, loaded when something is judged: a NOOP never is."""
 
     def _all(self) -> tuple[Gate, ...]:
-        from kfm.judge.gates.kernel import GATES
+        from kfm.judge.gates.mandatory import GATES
 
         return GATES
 

@@ -15,7 +15,7 @@ from kfm.connectors.process import run_inline
 from kfm.model.dataset import Column
 from kfm.model.limits import wrong_limits
 from kfm.run import part
-from kfm.world.world import Target
+from kfm.world.target import Target
 
 
 def stated(kind: str, **limits: Any) -> Column:

@@ -6,7 +6,7 @@ import pytest
 
 from kfm.fetch.base import UpstreamRefused
 from kfm.fetch.connect import checked_addresses, lookup, refusal
-from kfm.fetch.patience import Transient
+from kfm.fetch.retry import Transient
 from kfm.model.errors import Denied, UpstreamUnavailable
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kfm.fetch.heads import strong_etag, weak_etag
-from kfm.fetch.patience import Backoff, retry_after_seconds
+from kfm.fetch.retry import Backoff, retry_after_seconds
 
 NOV_6_1994 = 784111777.0  # Sun, 06 Nov 1994 08:49:37 GMT
 

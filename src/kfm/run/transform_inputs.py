@@ -11,7 +11,8 @@ from kfm.connectors.operations import Join, Read
 from kfm.evidence.version_records import read_facts
 from kfm.model.dataset import Column
 from kfm.model.paths import version_path
-from kfm.world.world import Target, World
+from kfm.world.target import Target
+from kfm.world.world import World
 
 __all__ = ["known_columns", "known_words", "read_job", "transform_job"]
 

@@ -1,4 +1,4 @@
-"""operate: what people do to a channel. Each act appends one generation and leaves every version where it is."""
+"""withdraw: a dataset, a partition, records or an area are taken out of what is official; and the undoing of that."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -6,13 +6,9 @@ from typing import Any
 
 import msgspec
 
-from kfm.channel.chain import EMPTY, Channel, last_act, version_kept_out, withdrawn_inside
+from kfm.channel.chain import EMPTY, last_act
 from kfm.connectors.base import Books, TransformResult
-from kfm.evidence.acts import drop, intend, settle
 from kfm.evidence.captures import checksums
-from kfm.evidence.folder_check import Verified, verify_in_zone
-from kfm.evidence.moments import check_clock
-from kfm.evidence.projection import project
 from kfm.evidence.version_records import derived_prov, read_facts, version_records
 from kfm.judge.release import governed, keep_precise, keep_released, open_table, records_of_version, suppress_rules
 from kfm.keys.attest import statement
@@ -21,54 +17,26 @@ from kfm.model.candidate import Candidate
 from kfm.model.channel import GenerationPredicate, Lift, Lifted
 from kfm.model.clock import rfc3339
 from kfm.model.content import EVERYTHING
-from kfm.model.errors import Denied, IntegrityError, UsageError
+from kfm.model.errors import Denied, UsageError
 from kfm.model.ledger import Generation
 from kfm.model.paths import derived_path, rule_path, version_folder, version_path
-from kfm.store.base import Tx
+from kfm.run.act import Choice, append_act, check_whole
 from kfm.world.world import World
 from kfm.zones.base import room
 
-__all__ = ["Judge", "derived", "derived_candidate", "lift", "rollback", "void", "withdraw", "withdraw_rule", "withdraw_whole"]
+__all__ = ["Judge", "derived", "derived_candidate", "lift", "withdraw", "withdraw_rule", "withdraw_whole"]
 
 Judge = Callable[[World, Generation, dict[str, Any]], bool]  # may a version be shown, on the policy and labels of now?
-Choice = tuple[str | None, str | None, list[dict[str, Any]]]  # version id, its digest, suppression rules
-
-
-def void(world: World, dataset_id: str, number: int, token: str, reason: str) -> bool:
-    """Append a generation that repeats the version before it, so that nobody else can have its number."""
-    channel = world.channel(dataset_id)
-    before = channel.predicate(number - 1) if number > 1 else None
-    return channel.append(
-        GenerationPredicate(
-            dataset_id=dataset_id,
-            generation=number,
-            kind="void",
-            version_id=before.version_id if before else None,
-            version_digest=before.version_digest if before else None,
-            receipts_digest=None,
-            run_id="",
-            token=token,
-            prev=ids.digest(world.data.read(channel.path(number - 1))) if number > 1 else None,
-            reason=reason,
-        )
-    )
-
-
-def rollback(
-    world: World, dataset_id: str, version_id: str | None, reason: str, check: Callable[[Generation], None] | None = None
-) -> GenerationPredicate:
-    """Append a generation that points at an earlier version and holds what it left; `check` raises when that version may not be shown."""
-    return _operate(world, dataset_id, "rollback", lambda head: _rollback_to(world, dataset_id, head, version_id, check), reason)
 
 
 def withdraw(world: World, dataset_id: str, partition: str, reason: str) -> GenerationPredicate:
     """Append a generation without this content that itself carries the rule keeping exactly this content out for ever."""
-    return _operate(world, dataset_id, "withdraw", lambda head: _without(world, dataset_id, head, partition), reason)
+    return append_act(world, dataset_id, "withdraw", lambda head: _without(world, dataset_id, head, partition), reason)
 
 
 def withdraw_whole(world: World, dataset_id: str, partition: str | None, reason: str, **said: Any) -> GenerationPredicate:
     """Append a generation without a partition, or without anything; whatever comes under that name later stays out too."""
-    return _operate(world, dataset_id, "withdraw", lambda head: _without_name(world, dataset_id, head, partition, said), reason)
+    return append_act(world, dataset_id, "withdraw", lambda head: _without_name(world, dataset_id, head, partition, said), reason)
 
 
 def withdraw_rule(
@@ -86,7 +54,7 @@ def withdraw_rule(
     commitment to it, so that the withdrawal does not tell what it withdrew. Nothing is published again without that rule.
     What is left is judged like any other version; where it may not be shown, nothing is official afterwards. `heard` is told how many
     records fit; who gets this far holds the key they are sealed with. `sources`: an erasure destroys the files of the inbox, too."""
-    return _operate(
+    return append_act(
         world, dataset_id, "withdraw", lambda head: _by_rule(world, dataset_id, head, rule, judge, heard, said), reason, sources=sources
     )
 
@@ -107,7 +75,7 @@ def lift(
     )
     act = signer.sign(statement("lift", f"kfm://dataset/{dataset_id}", said.digest.removeprefix("sha256:"), msgspec.to_builtins(said)))
     lifts = Lift(generation=generation, act=act.decode())
-    return _operate(world, dataset_id, "rollback", lambda head: _lift_to(world, head, lifts, signer.name, check), reason, lifts)
+    return append_act(world, dataset_id, "rollback", lambda head: _lift_to(world, head, lifts, signer.name, check), reason, lifts)
 
 
 def _withdrawal(world: World, dataset_id: str, generation: int) -> GenerationPredicate:
@@ -147,110 +115,10 @@ def _lift_to(world: World, head: Generation, lifts: Lift, person: str, check: Ca
     if act.generation != generation:
         return head.version_id, head.version_digest, []
     before = world.store.read(lambda tx: tx.index.generation(dataset_id, generation - 1)) or EMPTY(dataset_id)
-    _check_whole(world, dataset_id, before)
+    check_whole(world, dataset_id, before)
     if check is not None:
         check(before)
     return before.version_id, before.version_digest, []
-
-
-def _operate(
-    world: World,
-    dataset_id: str,
-    kind: Any,
-    choose: Callable[[Generation], Choice],
-    reason: str,
-    lifts: Lift | None = None,
-    *,
-    sources: bool = False,
-) -> GenerationPredicate:
-    channel = world.channel(dataset_id)
-    while True:
-        head: Generation = world.store.transaction(lambda tx: _head(tx, world, channel))
-        version_id, full, suppress = choose(head)
-        predicate = GenerationPredicate(
-            dataset_id=dataset_id,
-            generation=head.generation + 1,
-            kind=kind,
-            version_id=version_id,
-            version_digest=full,
-            receipts_digest=None,
-            run_id="",
-            token="0.0",
-            prev=head.file_digest or None,
-            reason=reason,
-            suppress=suppress,
-            lifts=lifts,
-        )
-        act = world.store.transaction(lambda tx: intend(tx, world, predicate, sources=sources))
-        if channel.append(predicate):  # in no transaction: one that fails later could not take it back
-            with world.ended():  # what is owed and what is shown follow at the next tick, whatever keeps them from following now
-                settle(world, dataset_id)
-                project(world, dataset_id)
-            return predicate
-        drop(world, act)  # a promote took the number: look again
-
-
-def _head(tx: Tx, world: World, channel: Channel) -> Generation:
-    head = channel.head(tx)
-    check_clock(tx, world, head)
-    return head
-
-
-def _rollback_to(
-    world: World, dataset_id: str, head: Generation, version_id: str | None, check: Callable[[Generation], None] | None
-) -> Choice:
-    rows: list[Generation] = world.store.read(lambda tx: tx.index.generations(dataset_id))
-    others = [g for g in rows if g.version_id is not None and g.version_id != head.version_id and g.kind != "withdraw"]
-    earlier = [g for g in others if not _is_held(head, g)]  # a rollback left it
-    if version_id is not None:
-        earlier = [g for g in rows if g.version_id == version_id]
-    elif others and not earlier:
-        back = version_kept_out(head, str(others[-1].version_id))
-        raise UsageError(
-            f"{dataset_id} has no earlier version to go back to: {others[-1].version_id} was left by generation {back.generation if back else ''}.",
-            expected="a version that no rollback has left",
-            remedy=f"`kfm rollback {dataset_id} --to {str(others[-1].version_id)[:9]}` goes there all the same.",
-        )
-    if version_id is not None and version_id == head.version_id:
-        raise UsageError(
-            f"{version_id} is what is official of {dataset_id} already, by generation {head.generation}.",
-            expected="an earlier version",
-            remedy=f"`kfm rollback {dataset_id} --reason …` goes back to the one before it."
-            if any(g.version_id not in (None, version_id) for g in rows)
-            else "There is no earlier one: `kfm withdraw` takes it out of publication.",
-        )
-    if not earlier:
-        raise UsageError(
-            f"{dataset_id} has no {'such' if version_id else 'earlier'} version to go back to.",
-            expected="an earlier official version",
-            remedy=f"`kfm runs {dataset_id}` lists what there is.",
-        )
-    found = earlier[-1]
-    gone = withdrawn_inside(head, found)
-    if gone is not None:
-        raise Denied(
-            f"{found.version_id} holds what generation {gone} withdrew.", expected="a version that may be shown", remedy="Choose another."
-        )
-    _check_whole(world, dataset_id, found)
-    if check is not None:
-        check(found)
-    return str(found.version_id), str(found.version_digest), []
-
-
-def _is_held(head: Generation, one: Generation) -> bool:
-    out = version_kept_out(head, str(one.version_id))
-    return out is not None and out.how == "held"
-
-
-def _check_whole(world: World, dataset_id: str, found: Generation) -> None:
-    folder, whole = version_folder(dataset_id, found.version_id), Verified()
-    verify_in_zone(world.data, folder, whole)
-    if whole.problems:
-        raise IntegrityError(
-            f"{whole.problems[0]['where']}: {whole.problems[0]['what']}.",
-            expected="a version folder exactly as it was promoted",
-            remedy="Restore it from a backup before going back to it.",
-        )
 
 
 def _without(world: World, dataset_id: str, head: Generation, partition: str) -> Choice:

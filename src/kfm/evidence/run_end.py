@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kfm.channel.chain import pinned_parts
-from kfm.evidence.moments import appended_at
+from kfm.evidence.append_times import appended_at
 from kfm.model import ids
 from kfm.model.clock import rfc3339
 from kfm.model.errors import IntegrityError
@@ -14,7 +14,7 @@ from kfm.model.paths import search_path, version_tiles_folder
 from kfm.model.schedule import without_emitter
 from kfm.model.staged import is_assembly
 from kfm.store.base import Tx
-from kfm.world.runlog import RunLog
+from kfm.world.run_log import RunLog
 from kfm.world.world import World
 from kfm.zones.base import Zone
 

@@ -30,7 +30,9 @@ from kfm.model.window import seconds
 from kfm.run.claim import check_kept, check_switch
 from kfm.run.update import update
 from kfm.store.base import Tx
-from kfm.world.world import AlreadyStaged, Outcome, PartsGone, Target, World, specify
+from kfm.world.outcome import Outcome
+from kfm.world.target import Target, specify
+from kfm.world.world import AlreadyStaged, PartsGone, World
 
 __all__ = [
     "JOB_TYPE", "Batch", "assemble", "audit_path", "cancel", "estimate", "find", "resume", "settle", "start", "status", "work_batch", "work_here",

@@ -1,0 +1,37 @@
+"""How a piece of work ended."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+__all__ = ["Outcome", "table_rows"]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a piece of work ended."""
+
+    dataset_id: str
+    run_id: str
+    state: str  # COMMITTED, NOOP, REJECTED, FAILED, SUPERSEDED, PROPOSED, STAGED, FENCED
+    reason: str = ""
+    exit_code: int = 0
+    names: str = ""  # what a NOOP names: a proposal, a denial, a rollback; of a new version: its new columns
+    version_id: str | None = None
+    generation: int | None = None
+    rows: int = 0  # in the table of this version, or of its partition
+    rows_read: int = 0
+    rows_written: int = 0  # of those that were read
+    quarantined: int = 0
+    proposal: int | None = None
+    reasons: tuple[dict[str, str], ...] = ()
+    remedy: str = ""
+    partition: str = ""
+    window: str = ""
+    dry_run: bool = False
+    change: str = ""  # against the version before: `4,996 → 2,124 rows, −57 %`
+    warnings: tuple[str, ...] = ()  # oddities that are no reason to refuse anything
+
+
+def table_rows(rows: Mapping[str, int], partition: str) -> int:
+    """The rows of a version, of its artifact -> rows; of one partition, when a run was about that."""
+    return rows.get(f"{partition}.parquet", 0) if partition else sum(rows.values())

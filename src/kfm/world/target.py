@@ -1,0 +1,121 @@
+"""What is to be brought up to date: a dataset, a partition, a window, and the spec that follows from its entry."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kfm.model import canonical, ids
+from kfm.model.content import Mark, Place
+from kfm.model.dataset import Column, DatasetEntry, spelled
+from kfm.model.ledger import LedgerRow
+
+__all__ = ["Again", "Target", "family_of", "specify"]
+
+
+@dataclass(frozen=True)
+class Again:
+    """A capture worked once more because a person decided on it: upstream is not asked."""
+
+    row: LedgerRow  # the run that captured it
+    only: tuple[tuple[str, int], ...] = ()  # (source id, line): just these records, merged into what is official; empty: all of it
+    onto: str = ""  # with `only`: the mark of the content they are merged into
+    schema: tuple[Column, ...] = ()  # with `only`: the columns of that content
+
+
+@dataclass(frozen=True)
+class Target:
+    """One dataset, one partition, one window, and the spec that follows from them."""
+
+    entry: DatasetEntry
+    sources: tuple[dict[str, str], ...]  # {source_id, url}; the url is the registered address
+    partition: str = ""
+    win: str = ""
+    pipeline_version: str = "1.0.0"
+    connector: str | None = None  # path of the workspace's connector.py
+    connector_digest: str | None = None
+    asks: bool = False  # which files there are follows from answers: `acquire` of the connector or of the source kind asks for them
+    mapping: dict[str, Any] = field(default_factory=dict)  # mapping.yml
+    fixes: dict[str, dict[str, str | None]] = field(default_factory=dict)  # people's corrections: digest of a record -> column -> text
+    max_quarantined: float | None = None  # instead of the registry's, for a capture that a person accepted
+    again: Again | None = None
+    captured_at: str = ""  # when the capture that is worked on was made, as its run recorded it; part of no hash
+    spec: dict[str, Any] = field(default_factory=dict)
+    spec_hash: str = ""
+    transform_hash: str = ""
+    trigger: str = "manual"
+    spec_file_hash: str | None = None
+    canary: bool = False  # a version that is being tried: it waits for a person, whatever the registry says
+    staged: str = ""  # the id of a backfill: the run ends with its part, which waits to be assembled with others
+
+    @property
+    def dataset_id(self) -> str:
+        return self.entry.dataset_id
+
+    @property
+    def place(self) -> Place:
+        return Place(self.partition, self.win)
+
+    def mark(self, input_hash: str) -> Mark:
+        """The mark of what this target makes from an input."""
+        return Mark(input_hash, self.transform_hash, self.spec_hash)
+
+    @property
+    def updater_id(self) -> str:
+        return f"{self.entry.source.kind}.{self.dataset_id}"
+
+    @property
+    def partition_lease(self) -> str:
+        return f"{self.dataset_id}/{self.partition or '-'}"
+
+    @property
+    def artifact(self) -> str:
+        return f"{self.partition or self.dataset_id}.parquet"
+
+
+def specify(target: Target, policy_digest: str) -> Target:
+    """`target` with its expanded spec and the two hashes over it."""
+    entry = spelled(target.entry)
+    entry.pop("canary")  # what is tried beside it changes nothing for the rest; the one that is tried says so below
+    # Registry prose and governance fields decide what may be published, not which bytes come out.
+    shaping = ("dataset_id", "business_key", "schema", "merge", "release", "location", "crs", "conflicts")
+    reading = {
+        k: v
+        for k, v in entry["source"].items()
+        if k in ("kind", "format", "encoding", "records", "time_column", "datasets", "join_on") or (k in ("options", "area") and v)
+    }
+    if target.mapping:
+        reading["mapping"] = target.mapping
+    transform = {
+        "registry": {k: v for k, v in entry.items() if k in shaping},
+        "source": reading,
+        "connector": target.connector_digest,
+        "pipeline_version": target.pipeline_version,
+        "updater_id": target.updater_id,
+    }
+    spec = {
+        "registry": entry,
+        "registry_digest": ids.digest(canonical.dumps(entry)),
+        "policy_digest": policy_digest,
+        "sources": [dict(s) for s in target.sources],
+        "partition": target.partition,
+        "window": target.win,
+        "connector": target.connector_digest,
+        "pipeline_version": target.pipeline_version,
+        "updater_id": target.updater_id,
+    } | {k: v for k, v in (("mapping", target.mapping), ("corrections", target.fixes), ("canary", target.canary)) if v}
+    from dataclasses import replace
+
+    return replace(target, spec=spec, spec_hash=ids.spec_hash(spec), transform_hash=ids.spec_hash(transform))
+
+
+def family_of(registry: Callable[[str], DatasetEntry | None], dataset_id: str) -> list[DatasetEntry]:
+    """The registry entries of a dataset and of everything it is made from."""
+    found: dict[str, DatasetEntry] = {}
+    left = [dataset_id]
+    while left:
+        name = left.pop()
+        entry = None if name in found else registry(name)
+        if entry is not None:
+            found[entry.dataset_id] = entry
+            left += entry.source.datasets
+    return list(found.values())
