@@ -121,7 +121,7 @@ def test_a_worker_leaves_it_in_the_queue_until_it_is_on(here: Path, kfm: Kfm, up
 def test_a_job_that_was_taken_just_before_is_given_back_untried(here: Path, kfm: Kfm, up: Upstream, name: str) -> None:
     kfm("jobs", "put", "ingest.pull_source", "--dataset", f"kfm://dataset/{ID}")
     off = [sys.executable, "-m", "kfm", "-w", str(here), "switch", "off", name, "--reason", "now"]
-    late = f"import subprocess; subprocess.run({off!r}, stdin=subprocess.DEVNULL, check=True, stdout=2)\nfrom kfm.job_process import main\nmain()"
+    late = f"import subprocess; subprocess.run({off!r}, stdin=subprocess.DEVNULL, check=True, stdout=2)\nfrom kfm.workspace.job_process import main\nmain()"
     with open_world(open_workspace(here)) as world:
         worker = make_worker(open_workspace(here), world.store, slots=1)
         worker._command = [sys.executable, "-c", late]
