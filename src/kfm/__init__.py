@@ -41,5 +41,13 @@ class _Moved:
         module.__dict__.update({name: value for name, value in vars(found).items() if not name.startswith("__") or name == "__all__"})
         module.__path__ = []
 
+    @staticmethod
+    def get_code(name: str) -> object:
+        """`python -m` under the old name."""
+        from importlib.util import find_spec
+
+        found = find_spec(_MOVED[name])
+        return found.loader.get_code(found.name) if found is not None else None  # type: ignore[union-attr]
+
 
 sys.meta_path.append(_Moved)

@@ -138,7 +138,7 @@ def test_every_command_and_every_job_is_sorted_by_whether_it_hands_something_out
 
 def test_only_the_boundary_opens_official_bytes_for_somebody() -> None:
     opening = {name for name, path in MODULES.items() if opened_by(path)} - {DOOR}
-    assert opening - INSIDE.keys() == set(), "take the files from kfm.boundary, or say here why nothing leaves there"
+    assert opening - INSIDE.keys() == set(), "take the files from kfm.judge.boundary, or say here why nothing leaves there"
 
 
 def test_every_way_out_asks_the_boundary() -> None:

@@ -1,9 +1,12 @@
 """The house keeps its shape: a room imports only the rooms named for it, every module says what it is for and what it offers."""
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
+
+import kfm
 
 SRC = Path(__file__).parents[2] / "src" / "kfm"
 LOOSE = {"__init__.py", "__main__.py", "connect.py", "testing.py"}
@@ -178,3 +181,11 @@ def test_no_other_code_writes(path: Path) -> None:
         assert name != "open", f"{path.name}:{node.lineno} opens a file"
         starts = name in ("Popen", "system") or ast.unparse(node.func) == "subprocess.run"
         assert not starts or path.name == "worker.py", f"{path.name}:{node.lineno} starts a process"
+
+
+@pytest.mark.parametrize("old", sorted(kfm._MOVED))
+def test_imports_that_were_shown_keep_working(old: str) -> None:
+    new = importlib.import_module(kfm._MOVED[old])
+    shown = importlib.import_module(old)
+    assert {n for n in vars(new) if not n.startswith("_")} <= vars(shown).keys()
+    assert all(getattr(shown, n) is getattr(new, n) for n in getattr(new, "__all__", ()))
