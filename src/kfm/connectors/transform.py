@@ -445,6 +445,7 @@ class _Pass:
                 misfits.append(None)
                 continue
             if isinstance(values, pa.Array) and values.type == ARROW[column.type] and column.type != "geometry":
+                self._check_long(column, values, batch)
                 arrays.append(values)  # the reader has typed it already
                 misfits.append(None)
                 self._filled.add(column.name)
@@ -472,13 +473,14 @@ class _Pass:
             misfits.append(None if column.type == "geometry" else own.keys())
             if array.null_count < len(array):
                 self._filled.add(column.name)
-            if column.type in ("string", "json") and array.nbytes > self.job.max_record_bytes // VALUE:
-                self._check_long(column, array, batch)
+            self._check_long(column, array, batch)
             arrays.append(array)
         return arrays, geo, misfits
 
     def _check_long(self, column: Column, array: "pa.Array", batch: Batch) -> None:
         """Refuse a value that is so long that writing it would take many times as much memory."""
+        if column.type not in ("string", "json") or array.nbytes <= self.job.max_record_bytes // VALUE:
+            return
         lengths = pc.binary_length(array)
         if (pc.max(lengths).as_py() or 0) > self.job.max_record_bytes // VALUE:
             at = int(pc.index(lengths, pc.max(lengths)).as_py())
