@@ -27,6 +27,8 @@ Site = dict[str, Any]
 
 def job_over(folder: Path, format: str, kind: type[Read | Twin] = Read, **options: Any) -> Read | Twin:
     inputs = tuple(InputFile(source_id=p.stem, path=str(p), digest="sha256:0") for p in sorted(folder.iterdir()))
+    if kind is Twin:
+        options.pop("max_quarantined", None)  # only a read sets rows aside
     return kind(dataset_id="ks_sites", format=format, inputs=inputs, artifact="ks_sites.parquet", **options)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from kfm.judge.candidate import policy_question
 from kfm.judge.gates.mandatory import GATES
+from kfm.model.candidate import Candidate
 from kfm.model.dataset import DatasetEntry, Source
 from kfm.model.verdict import Evidence, judge_all
 
@@ -36,7 +37,10 @@ def test_what_nobody_looked_at_denies(unseen: str, gate: str) -> None:
 
 
 def test_the_policy_is_told_verified_only_of_what_was() -> None:
-    candidate = {"dataset_id": "trees", "bbox": None, "version_id": "v1", "base_generation": 0, "artifacts": {}, "schema": []}
+    candidate = Candidate(
+        dataset_id="trees", bbox=None, version_id="v1", version_digest="", artifacts={}, schema=(), profile={}, interval=None, steps=(),
+        content_id="", transform_hash="", updater_version="1", h3_resolution=None,
+    )  # fmt: skip
     told = policy_question(candidate, evidence(**LOOKED), judge_all(GATES, evidence(**LOOKED)))
     unseen = policy_question(candidate, evidence(), judge_all(GATES, evidence()))
     assert (told["attestation"], told["candidate"]["records"]) == ({"verified": True}, ["dcat", "prov"])
