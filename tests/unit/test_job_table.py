@@ -433,3 +433,15 @@ def test_a_job_that_a_command_asks_for_to_work_it_is_not_taken_by_a_worker_that_
     with pytest.raises(Fenced, match="already"):
         _take(rival, resting, Request(job_type="t"))
     rival.close()
+
+
+def test_what_was_forced_while_it_ran_is_forced_when_it_runs_again(store: Any) -> None:
+    def work(tx: Any) -> Any:
+        assert tx.leases.take("d/-", "me", 15) is not None
+        tx.jobs.start(tx.jobs.put("d", "", ""))
+        tx.jobs.put("d", "", "", forced=1)
+        tx.jobs.requeue("d", "", "")
+        return tx.jobs.get("d", "", "")
+
+    job = store.transaction(work)
+    assert (job.state, job.forced, job.again) == ("queued", 1, 0)

@@ -1,4 +1,4 @@
-"""moments: when the generations of a channel were appended, and whether this machine's clock has got that far."""
+"""append_times: when the generations of a channel were appended, and whether this machine's clock has got that far."""
 
 import datetime as dt
 

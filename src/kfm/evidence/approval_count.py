@@ -1,4 +1,4 @@
-"""agreed: whether enough people agreed to what is official, counted again from the evidence by whoever hands it out or tells of it."""
+"""approval_count: whether enough people agreed to what is official, counted again from the evidence by whoever hands it out or tells of it."""
 
 from collections.abc import Mapping, Sequence
 

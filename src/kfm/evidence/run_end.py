@@ -1,4 +1,4 @@
-"""closing: the last lines every run leaves, whatever became of it."""
+"""run_end: the last lines every run leaves, whatever became of it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

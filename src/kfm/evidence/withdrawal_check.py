@@ -1,4 +1,4 @@
-"""taken: a withdrawal takes away only; what it left is compared with the version before it, row by row."""
+"""withdrawal_check: a withdrawal takes away only; what it left is compared with the version before it, row by row."""
 
 from typing import NamedTuple
 

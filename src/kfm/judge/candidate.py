@@ -1,4 +1,4 @@
-"""judge: gather the evidence on a candidate or an official version, and let every gate and the policy look at it."""
+"""candidate: gather the evidence on a candidate or an official version, and let every gate and the policy look at it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

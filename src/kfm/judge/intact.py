@@ -1,4 +1,4 @@
-"""evidence: is everything a promotion relies on there, unchanged and signed? Asked before each one, and by who judges again."""
+"""intact: is everything a promotion relies on there, unchanged and signed? Asked before each one, and by who judges again."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""acquire: the files of a capture whose addresses follow from answers; code asks for them in the child, this side fetches."""
+"""ask: the files of a capture whose addresses follow from answers; code asks for them in the child, this side fetches."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""staged: the parts of a backfill, durable and waiting, assembled into one version by one run."""
+"""assemble_parts: the parts of a backfill, durable and waiting, assembled into one version by one run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

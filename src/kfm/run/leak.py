@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from kfm.connectors.base import EXPLAINED, NEIGHBOUR, CaptureRefused, ConnectorFailed, InputFile, Step, TransformResult
+from kfm.connectors.base import EXPLAINED, NEIGHBOUR, CaptureRefused, ConnectorFailed, ConnectorKilled, InputFile, Step, TransformResult
 from kfm.connectors.operations import Chain, Govern, Join, Search, Twin
 from kfm.judge.release import govern_job
 from kfm.model import canonical, ids
@@ -100,6 +100,8 @@ def look_for_leaks(
         def differs(seed: int, first: bool = False) -> list[dict[str, str]]:
             try:
                 twin, _ = made_of(seed, of=target.entry if first else entry, first=first)
+            except ConnectorKilled:  # from outside: it says nothing about the code or the data
+                raise
             except (CaptureRefused, ConnectorFailed):  # what it says may be about hidden values
                 remedy = "Let connector code go by the form of withheld values at most, never by what they say."
                 return [_reason("leak.differs", "The transform fails when only hidden values change.", remedy)]
@@ -113,6 +115,8 @@ def look_for_leaks(
                 found = _of_one_record(compare(beside.side, side) if step == "none" else [], step == "leap", target.artifact)
             except CaptureRefused:  # nothing would be published
                 found, step = [], "edge"
+            except ConnectorKilled:
+                raise
             except ConnectorFailed:
                 found, step = _of_one_record([], True, target.artifact), "leap"
             return (differs(seed, first=True) or found) if found or step == "edge" else []

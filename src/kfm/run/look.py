@@ -1,4 +1,4 @@
-"""capture: one look at upstream, conditional where that is safe, and what it brought."""
+"""look: one look at upstream, conditional where that is safe, and what it brought."""
 
 import datetime as dt
 from dataclasses import dataclass, replace

@@ -223,7 +223,7 @@ class _Promote:
                 if not made:
                     return (yield from self._overtaken())
             case AlreadyOurs():
-                pass
+                self.made = True
         with self.world.ended():
             project(self.world, self.row.dataset_id, self.log)
         yield Reached.PROJECTED
@@ -284,6 +284,7 @@ class _Promote:
         def intend(tx: Tx, page: Page) -> Answer:
             row = tx.runs.get(self.row.run_id)
             if row is None or row.state != "PROPOSED":
+                page.run = row or page.run  # another process closed it: what is told is what became of it
                 tx.leases.release(self.token)
                 return Ended("nothing to promote")
             page.run, head = row, self.channel.head(tx)

@@ -203,8 +203,8 @@ class Work:
             changes = {"state": "FAILED", "reason": told, "ended_at": now, "error_count": 1, "latency_ms": self.elapsed_ms()}
             changes["rows_read"] = detail.get("read", 0)
             if wal is None or page is None:
-                row = failed_row(tx, world, target, captured, self.forced)
-                tx.runs.insert(msgspec.structs.replace(row, **changes))
+                row = msgspec.structs.replace(failed_row(tx, world, target, captured, self.forced), **changes)
+                tx.runs.insert(row)
             else:
                 step = next((r.step_id for r in reversed(wal.records) if r.status == "IN_PROGRESS"), "transform")
                 page.make("EXECUTE", step, "FAILED", Stopped(error=told, code=code))

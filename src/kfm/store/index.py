@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from kfm.model.ledger import Generation, HeadKey
+from kfm.store.looks import LookView
 from kfm.store.view import SQL, Row, View, insert_sql
 
 __all__ = ["IndexView"]
@@ -52,7 +53,7 @@ class IndexView(View):
             self._do("generation_forget", dataset_id=dataset_id, generation=row.generation, contents=blank)
         for query in ("lineage_edge_forget", "lineage_forget", "outbox_forget", "head_key_forget", "source_state_forget", "noop_forget"):
             self._do(query, dataset_id=dataset_id)
-        self._do("plan_forget", like=f'%"dataset_id":"{dataset_id}"%')
+        LookView(self._store, self._db).forget_plans(dataset_id)
 
     def put_lineage(self, run_id: str, dataset_id: str, generation: int, record: str, edges: Iterable[tuple[str, str, str]]) -> None:
         self._do("lineage_put", run_id=run_id, dataset_id=dataset_id, generation=generation, record=record)

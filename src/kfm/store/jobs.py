@@ -134,7 +134,7 @@ class JobView(JobRows):
         if job is None:
             self.put(dataset_id, partition, win)
         else:
-            self._save(job, state="queued", again=0, owner=None, cancel=0)
+            self._save(job, state="queued", again=0, owner=None, cancel=0, forced=max(job.forced, job.again - 1))
             self.wake()
 
     def failed(self, dataset_id: str, partition: str, win: str, error: str, until_ms: int = 0) -> None:

@@ -95,8 +95,6 @@ delete from head_key where dataset_id = :dataset_id
 delete from source_state where dataset_id = :dataset_id
 -- name: noop_forget
 delete from noop where dataset_id = :dataset_id
--- name: plan_forget
-delete from plan where plan like :like
 -- name: lineage_put
 insert into lineage (run_id, dataset_id, generation, record) values (:run_id, :dataset_id, :generation, :record)
 on conflict (run_id) do nothing

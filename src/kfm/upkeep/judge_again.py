@@ -1,4 +1,4 @@
-"""judgement: every gate on a reference, as things are now: a proposal, a denied candidate, or an official version."""
+"""judge_again: every gate on a reference, as things are now: a proposal, a denied candidate, or an official version."""
 
 from collections.abc import Sequence
 from typing import Any

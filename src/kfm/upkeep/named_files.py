@@ -1,4 +1,4 @@
-"""named: every file that evidence names or renders, looked at one by one; what a tick will still make is not missed."""
+"""named_files: every file that evidence names or renders, looked at one by one; what a tick will still make is not missed."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
