@@ -84,7 +84,7 @@ class SqliteStore:
                 db.execute("pragma journal_mode = wal")
             db.execute("pragma synchronous = full")
             db.execute("pragma cache_size = -512")
-            db.execute("pragma wal_autocheckpoint = 4000")  # `tidy` comes first where somebody rests now and then
+            db.execute("pragma wal_autocheckpoint = 1000")  # `tidy` comes first where somebody rests; a longer log grows its file with every commit
             db.execute("pragma foreign_keys = on")
         except sqlite3.DatabaseError as error:
             raise _store_error(self.path, error) from error
